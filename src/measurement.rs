@@ -394,6 +394,17 @@ impl GapSketch {
             .map(|((count, sum), (lower, upper))| (*count, (sum / f64::from(*count)).clamp(lower, upper)))
     }
 
+    /// About the `q`-quantile in seconds: the mean of the bucket it falls into.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let total: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let mut seen = 0;
+        self.means().find_map(|(count, mean)| {
+            seen += u64::from(count);
+            (seen as f64 >= q * total as f64).then_some(mean)
+        })
+    }
+
     /// Forgets every gap: what a stream that turned out to be a burst must do.
     pub fn clear(&mut self) {
         self.counts.fill(0);
