@@ -11,4 +11,6 @@
 pub mod cell;
 pub mod config;
 pub mod measurement;
+pub mod prompt;
 pub mod protocol;
+pub mod schedule;
