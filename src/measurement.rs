@@ -95,9 +95,6 @@ pub enum TokenSource {
     /// The server's usage, repeated and growing: the last value.
     #[serde(rename = "usage_cumulative")]
     UsageCumulative,
-    /// A provider's own field, named by its path.
-    #[serde(untagged)]
-    Vendor(&'static str),
     /// Chunks were counted: an estimate, and a lower bound.
     #[serde(rename = "chunk_count")]
     ChunkCount,
@@ -105,6 +102,9 @@ pub enum TokenSource {
     #[default]
     #[serde(rename = "none")]
     None,
+    /// A provider's own field, named by its path.
+    #[serde(untagged)]
+    Vendor(&'static str),
 }
 
 /// What a visible token was part of.
