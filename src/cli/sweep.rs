@@ -211,7 +211,7 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     let redactor = Arc::new(config.redactor());
     let mut fleet = Fleet::default();
     for target in &config.targets {
-        fleet.insert(prepare(target, &redactor)?);
+        fleet.insert(prepare(target, &redactor)?, &Fleet::default());
     }
     let mut sweeps = Vec::new();
     for name in &args.names {
@@ -263,6 +263,6 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
         abort: Abort { failure_ratio: 0.5, after_knee: false },
     };
     let mut fleet = Fleet::default();
-    fleet.insert(prepare(&target, &Arc::new(redactor))?);
+    fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
     Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default() })
 }
