@@ -8,7 +8,9 @@
 //! workers send probes (`probe`, every network read stamped); `protocol` turns bytes into tokens with times;
 //! the resulting `measurement` goes through one bounded channel to whoever listens: metrics, progress, tables.
 
+pub mod analysis;
+
 pub mod cell;
-pub mod config;
 pub mod measurement;
-pub mod protocol;
+pub mod metrics;
+pub mod version;
