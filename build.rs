@@ -19,6 +19,7 @@ fn main() {
 }
 
 fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output =
+        Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok()?.lines().next().map(str::to_owned)
 }

@@ -95,9 +95,6 @@ pub enum TokenSource {
     /// The server's usage, repeated and growing: the last value.
     #[serde(rename = "usage_cumulative")]
     UsageCumulative,
-    /// A provider's own field, named by its path.
-    #[serde(untagged)]
-    Vendor(&'static str),
     /// Chunks were counted: an estimate, and a lower bound.
     #[serde(rename = "chunk_count")]
     ChunkCount,
@@ -105,6 +102,9 @@ pub enum TokenSource {
     #[default]
     #[serde(rename = "none")]
     None,
+    /// A provider's own field, named by its path.
+    #[serde(untagged)]
+    Vendor(&'static str),
 }
 
 /// What a visible token was part of.
@@ -392,6 +392,17 @@ impl GapSketch {
         buckets
             .filter(|((count, _), _)| **count > 0)
             .map(|((count, sum), (lower, upper))| (*count, (sum / f64::from(*count)).clamp(lower, upper)))
+    }
+
+    /// About the `q`-quantile in seconds: the mean of the bucket it falls into.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let total: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let mut seen = 0;
+        self.means().find_map(|(count, mean)| {
+            seen += u64::from(count);
+            (seen as f64 >= q * total as f64).then_some(mean)
+        })
     }
 
     /// Forgets every gap: what a stream that turned out to be a burst must do.

@@ -5,12 +5,13 @@
 use super::{
     Metrics,
     labels::{Endpoint, ObjectiveKind, Phase, Quantile, SweepModel},
-    layout::Objectives,
+    layout::objective_kinds,
     value::{Counter, Gauge, Histogram},
 };
 use crate::{
     analysis::{LevelSummary, Percentiles},
     cell::Cell,
+    config::Objectives,
     measurement::{FailureClass, Measurement, Outcome, TokenSource},
 };
 
@@ -56,7 +57,7 @@ impl CellMetrics {
             let key = (cell.clone(), *class);
             (*class, metrics.request_failures.child(&key))
         });
-        let within_objective = objectives.kinds().map(|kind| {
+        let within_objective = objective_kinds(&objectives).map(|kind| {
             let key = (cell.clone(), kind);
             (kind, metrics.requests_within_objective.child(&key))
         });
@@ -87,8 +88,9 @@ impl CellMetrics {
         }
     }
 
-    /// Counts a probe of the warm-up: what it cost and what it says about the endpoint, none of its latencies.
-    pub fn observe_warmup(&self, measurement: &Measurement) {
+    /// Counts a probe that is not measured (warm-up, filler): what it cost and what it says about the endpoint,
+    /// none of its latencies.
+    pub fn observe_excluded(&self, measurement: &Measurement) {
         self.shared.observe(measurement);
     }
 
@@ -119,29 +121,27 @@ impl CellMetrics {
             self.chunk_gap.observe_many(mean, gaps);
         }
         for (kind, counter) in &self.within_objective {
-            if self.objectives.met_by(*kind, measurement) {
+            if kept(&self.objectives, *kind, measurement) {
                 counter.add(1);
             }
         }
     }
 }
 
-impl Objectives {
-    /// Whether a good probe kept an objective.
-    ///
-    /// A probe without a time per output token (one token, or all in one read) made nobody wait between tokens: it
-    /// kept that objective. Where chunks had to be counted the time is too long rather than too short, so that
-    /// what passes is good.
-    fn met_by(&self, kind: ObjectiveKind, measurement: &Measurement) -> bool {
-        let within = |time: Option<_>, longest: Option<_>| longest.is_none_or(|longest| time <= Some(longest));
-        match kind {
-            ObjectiveKind::Ttft => within(measurement.timeline.first_token(), self.ttft),
-            ObjectiveKind::Tpot => within(measurement.time_per_output_token(), self.tpot),
-            ObjectiveKind::Duration => within(Some(measurement.timeline.end), self.duration),
-            ObjectiveKind::All => [ObjectiveKind::Ttft, ObjectiveKind::Tpot, ObjectiveKind::Duration]
-                .into_iter()
-                .all(|each| self.met_by(each, measurement)),
-        }
+/// Whether a good probe kept an objective; one that is not set is always kept.
+///
+/// A probe without a time per output token (one token, or all in one read) made nobody wait between tokens: it kept
+/// that objective. Where chunks had to be counted the time is too long rather than too short, so that what passes
+/// is good.
+fn kept(objectives: &Objectives, kind: ObjectiveKind, measurement: &Measurement) -> bool {
+    let within = |time: Option<_>, longest: Option<_>| longest.is_none_or(|longest| time <= Some(longest));
+    match kind {
+        ObjectiveKind::Ttft => within(measurement.timeline.first_token(), objectives.ttft),
+        ObjectiveKind::Tpot => within(measurement.time_per_output_token(), objectives.tpot),
+        ObjectiveKind::Duration => within(Some(measurement.timeline.end), objectives.duration),
+        ObjectiveKind::All => [ObjectiveKind::Ttft, ObjectiveKind::Tpot, ObjectiveKind::Duration]
+            .into_iter()
+            .all(|each| kept(objectives, each, measurement)),
     }
 }
 
@@ -206,7 +206,8 @@ fn generated_text(outcome: &Outcome) -> bool {
 impl LevelGauges {
     fn new(metrics: &Metrics, cell: &Cell) -> Self {
         let quantiles = |family: &super::Family<(Cell, Quantile), Gauge>| {
-            let gauges = Quantile::ALL.iter().map(|quantile| (*quantile, family.child(&(cell.clone(), *quantile))));
+            let gauges =
+                Quantile::ALL.iter().map(|quantile| (*quantile, family.child(&(cell.clone(), *quantile))));
             gauges.collect()
         };
         Self {
@@ -220,7 +221,8 @@ impl LevelGauges {
     fn set(&self, summary: &LevelSummary) {
         self.tokens_per_second.set(summary.throughput_tokens_per_second);
         self.requests_per_second.set(summary.throughput_requests_per_second);
-        for (gauges, percentiles) in [(&self.ttft, summary.ttft_seconds), (&self.tpot, summary.tpot_seconds)] {
+        for (gauges, percentiles) in [(&self.ttft, summary.ttft_seconds), (&self.tpot, summary.tpot_seconds)]
+        {
             for (quantile, gauge) in gauges {
                 gauge.set(percentiles.map(|percentiles| of(&percentiles, *quantile)));
             }

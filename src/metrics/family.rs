@@ -85,9 +85,9 @@ impl<K: LabelSet, V: Value + Sample> Exposed for Family<K, V> {
         text::header(out, self.spec.name, self.spec.kind.as_str(), self.spec.help);
         let body = out.len();
         let inner = self.read();
-        let context = V::context(self.spec.name, &inner.shape);
+        let texts = V::texts(self.spec.name, &inner.shape);
         for child in inner.children.values() {
-            child.value.write(&context, &child.labels, out);
+            child.value.write(&texts, &child.labels, out);
         }
         if out.len() == body {
             out.truncate(start);

@@ -7,8 +7,10 @@ use std::{borrow::Cow, sync::Arc};
 use serde::Serialize;
 
 use crate::{
+    analysis::Knee,
     cell::Cell,
     measurement::{FailureClass, named},
+    version,
 };
 
 /// Values of a metric's labels, in the order of its label names.
@@ -57,6 +59,10 @@ pub struct BudgetScope {
     pub period: Arc<str>,
 }
 
+/// The running program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Build;
+
 impl From<&Cell> for SweepModel {
     fn from(cell: &Cell) -> Self {
         let Cell { sweep, target, model, .. } = cell.clone();
@@ -101,6 +107,17 @@ named! {
         Unstable = "unstable",
         /// Too much failed to say.
         Failed = "failed",
+    }
+}
+
+impl From<Knee> for LadderState {
+    fn from(knee: Knee) -> Self {
+        match knee {
+            Knee::Found(_) => Self::Found,
+            Knee::NotReached => Self::NotReached,
+            Knee::Unstable => Self::Unstable,
+            Knee::Failed => Self::Failed,
+        }
     }
 }
 
@@ -170,6 +187,12 @@ named! {
 
 impl LabelSet for () {
     fn put<'a>(&'a self, _: &mut Vec<Cow<'a, str>>) {}
+}
+
+impl LabelSet for Build {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend([version::PACKAGE, version::REVISION, version::RUSTC].map(Cow::Borrowed));
+    }
 }
 
 impl LabelSet for Arc<str> {

@@ -1,8 +1,8 @@
 //! What a configuration asks to be shown: which series exist, and how many they are.
 //!
-//! Pure. Knows nothing of the configuration itself or of what the series hold.
+//! Pure. Knows nothing of what the series hold.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     labels::{
@@ -11,7 +11,11 @@ use super::{
     },
     value::{Histogram, Value as _},
 };
-use crate::{cell::Cell, measurement::FailureClass};
+use crate::{
+    cell::Cell,
+    config::{Config, Objectives, Sweep},
+    measurement::FailureClass,
+};
 
 /// Everything that has series.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,17 +43,6 @@ pub struct SweepLayout {
     pub cells: Vec<Cell>,
 }
 
-/// The longest good times of single requests; `None` where no objective is set.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Objectives {
-    /// Time to first token.
-    pub ttft: Option<Duration>,
-    /// Time per output token.
-    pub tpot: Option<Duration>,
-    /// The whole request.
-    pub duration: Option<Duration>,
-}
-
 /// Upper bounds of the histograms' buckets: ascending, finite, the infinite one left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Buckets {
@@ -63,33 +56,34 @@ pub struct Buckets {
     pub request_duration: Arc<[f64]>,
     /// Tokens per second of single requests.
     pub output_tokens_per_second: Arc<[f64]>,
+    /// The prober's own delay, seconds.
+    pub client_delay: Arc<[f64]>,
 }
 
 /// Bounds of `connection_phase_seconds`: from a name in the resolver's cache to a lost SYN sent again twice.
 pub(super) const PHASE_BOUNDS: [f64; 13] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Bounds of `client_delay_seconds`: 5 ms is where a level begins to be called distorted.
-pub(super) const CLIENT_DELAY_BOUNDS: [f64; 12] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-
 /// Metrics of the process, and those without labels: in flight, refused connections, build, two of the reload.
 const FIXED_SERIES: usize = 7 + 5;
 
-impl Objectives {
-    /// The objectives that are set, and the sum of them all.
-    pub fn kinds(&self) -> impl Iterator<Item = ObjectiveKind> + use<> {
-        let set = [
-            (ObjectiveKind::Ttft, self.ttft.is_some()),
-            (ObjectiveKind::Tpot, self.tpot.is_some()),
-            (ObjectiveKind::Duration, self.duration.is_some()),
-            (ObjectiveKind::All, true),
-        ];
-        set.into_iter().filter(|(_, set)| *set).map(|(kind, _)| kind)
-    }
-}
-
 impl Layout {
+    /// The layout of a configuration.
+    #[must_use]
+    pub fn of(config: &Config, client_delay: &[f64]) -> Self {
+        let histograms = &config.histograms;
+        let buckets = Buckets {
+            time_to_first_token: histograms.time_to_first_token_seconds.as_slice().into(),
+            time_per_output_token: histograms.time_per_output_token_seconds.as_slice().into(),
+            chunk_gap: histograms.time_per_output_token_seconds.as_slice().into(),
+            request_duration: histograms.request_duration_seconds.as_slice().into(),
+            output_tokens_per_second: histograms.output_tokens_per_second.as_slice().into(),
+            client_delay: client_delay.into(),
+        };
+        let sweeps = config.sweeps.iter().map(|sweep| SweepLayout::of(sweep)).collect();
+        Self { buckets, sweeps, ..Self::default() }
+    }
+
     /// How many series `/metrics` shows at most under this layout: once every gauge is known.
     #[must_use]
     pub fn series(&self) -> usize {
@@ -99,7 +93,11 @@ impl Layout {
             // Two throughputs, two latencies by quantile.
             + 2
             + 2 * Quantile::ALL.len();
-        let within: usize = self.sweeps.iter().map(|sweep| sweep.cells.len() * sweep.objectives.kinds().count()).sum();
+        let within: usize = self
+            .sweeps
+            .iter()
+            .map(|sweep| sweep.cells.len() * objective_kinds(&sweep.objectives).count())
+            .sum();
         // Knee and safe concurrency.
         let per_ladder = 2 + LadderState::ALL.len() + LevelSkip::ALL.len() + self.findings.len();
         // Four timestamps, duration, interval, delay.
@@ -114,12 +112,13 @@ impl Layout {
             + self.sweeps.len() * per_sweep
             + self.prices.len()
             + self.budgets.len()
-            + Histogram::series(&CLIENT_DELAY_BOUNDS.into())
+            + Histogram::series(&self.buckets.client_delay)
             + FIXED_SERIES
     }
 
     fn histogram_series_per_cell(&self) -> usize {
-        let Buckets { time_to_first_token, time_per_output_token, chunk_gap, request_duration, .. } = &self.buckets;
+        let Buckets { time_to_first_token, time_per_output_token, chunk_gap, request_duration, .. } =
+            &self.buckets;
         let bounds = [
             time_to_first_token,
             time_to_first_token,
@@ -150,14 +149,34 @@ impl Layout {
 
     pub(super) fn within_objective(&self) -> BTreeSet<(Cell, ObjectiveKind)> {
         let pairs = self.sweeps.iter().flat_map(|sweep| {
-            let kinds = sweep.objectives.kinds().collect::<Vec<_>>();
-            sweep.cells.iter().flat_map(move |cell| kinds.clone().into_iter().map(|kind| (cell.clone(), kind)))
+            let kinds = objective_kinds(&sweep.objectives).collect::<Vec<_>>();
+            sweep
+                .cells
+                .iter()
+                .flat_map(move |cell| kinds.clone().into_iter().map(|kind| (cell.clone(), kind)))
         });
         pairs.collect()
+    }
+}
+
+impl SweepLayout {
+    fn of(sweep: &Sweep) -> Self {
+        Self { name: sweep.name.clone(), objectives: sweep.objectives, cells: sweep.cells().collect() }
     }
 }
 
 /// Every pair of a key and a value of its further label.
 pub(super) fn times<A: Ord + Clone, B: Ord + Clone>(keys: &BTreeSet<A>, values: &[B]) -> BTreeSet<(A, B)> {
     keys.iter().flat_map(|key| values.iter().map(|value| (key.clone(), value.clone()))).collect()
+}
+
+/// The objectives that are set, and all of them together.
+pub(super) fn objective_kinds(objectives: &Objectives) -> impl Iterator<Item = ObjectiveKind> + use<> {
+    let kinds = [
+        (ObjectiveKind::Ttft, objectives.ttft.is_some()),
+        (ObjectiveKind::Tpot, objectives.tpot.is_some()),
+        (ObjectiveKind::Duration, objectives.duration.is_some()),
+        (ObjectiveKind::All, true),
+    ];
+    kinds.into_iter().filter(|(_, set)| *set).map(|(kind, _)| kind)
 }

@@ -17,7 +17,6 @@ mod value;
 use std::{
     collections::BTreeSet,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
 };
 
 use chrono::{DateTime, Utc};
@@ -25,17 +24,21 @@ use prometheus::{core::Collector as _, process_collector::ProcessCollector};
 
 pub use cell::CellMetrics;
 pub use labels::{
-    BudgetScope, Endpoint, Ladder, LadderState, LevelSkip, ObjectiveKind, Phase, Quantile, SkipReason, SweepModel,
-    SweepResult,
+    BudgetScope, Endpoint, Ladder, LadderState, LevelSkip, ObjectiveKind, Phase, Quantile, SkipReason,
+    SweepModel, SweepResult,
 };
-pub use layout::{Buckets, Layout, Objectives, SweepLayout};
+pub use layout::{Buckets, Layout, SweepLayout};
 pub use sweep::{LadderMetrics, SweepMetrics};
 pub use text::CONTENT_TYPE;
 
-use crate::{cell::Cell, measurement::FailureClass};
+use crate::{
+    cell::Cell,
+    config::Objectives,
+    measurement::{FailureClass, GapSketch},
+};
 use family::{Exposed, Family};
-use labels::LabelSet;
-use layout::{CLIENT_DELAY_BOUNDS, PHASE_BOUNDS, times};
+use labels::{Build, LabelSet};
+use layout::{PHASE_BOUNDS, times};
 use value::{Counter, Gauge, Histogram, Sum, Value};
 
 /// Every metric of the program.
@@ -78,17 +81,17 @@ pub struct Metrics {
     probes_in_flight: Family<(), Gauge>,
     client_delay: Family<(), Histogram>,
     http_connections_refused: Family<(), Counter>,
-    build_info: Family<(Arc<str>, (Arc<str>, Arc<str>)), Gauge>,
+    build_info: Family<Build, Gauge>,
     config_last_reload_successful: Family<(), Gauge>,
     config_last_reload_success: Family<(), Gauge>,
     process: ProcessCollector,
+    in_flight: Box<dyn Fn() -> usize + Send + Sync>,
     findings: RwLock<Arc<[Arc<str>]>>,
 }
 
 impl Metrics {
-    /// Metrics of a program without a configuration yet.
-    #[must_use]
-    pub fn new() -> Self {
+    /// Metrics of a program without a configuration yet; `in_flight` is asked at every scrape how many probes run.
+    pub fn new(in_flight: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         let metrics = Self {
             time_to_first_token: Family::new(&names::TIME_TO_FIRST_TOKEN),
             time_to_first_answer_token: Family::new(&names::TIME_TO_FIRST_ANSWER_TOKEN),
@@ -132,6 +135,7 @@ impl Metrics {
             config_last_reload_successful: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESSFUL),
             config_last_reload_success: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESS),
             process: ProcessCollector::for_self(),
+            in_flight: Box::new(in_flight),
             findings: RwLock::default(),
         };
         metrics.lay_out_program();
@@ -142,6 +146,7 @@ impl Metrics {
     /// their counts. A histogram whose bounds change starts anew.
     pub fn apply(&self, layout: &Layout) {
         *self.findings.write().unwrap_or_else(PoisonError::into_inner) = layout.findings.clone().into();
+        self.client_delay.lay_out(&layout.buckets.client_delay, &BTreeSet::from([()]));
         self.lay_out_cells(layout);
         self.lay_out_models(layout);
         self.lay_out_ladders(layout);
@@ -167,15 +172,12 @@ impl Metrics {
         LadderMetrics::new(self, ladder, &findings)
     }
 
-    /// Counts a probe as running until the guard is dropped.
-    #[must_use]
-    pub fn probe_in_flight(&self) -> InFlight {
-        InFlight::new(self.probes_in_flight.child(&()))
-    }
-
-    /// How late a timer of our own fired while probes were running.
-    pub fn observe_client_delay(&self, delay: Duration) {
-        self.client_delay.child(&()).observe(delay.as_secs_f64());
+    /// How late timers of our own fired while probes were running.
+    pub fn observe_client_delays(&self, delays: &GapSketch) {
+        let histogram = self.client_delay.child(&());
+        for (count, mean) in delays.means() {
+            histogram.observe_many(mean, count);
+        }
     }
 
     /// Adds the price of a probe, in units of the currency.
@@ -207,6 +209,7 @@ impl Metrics {
     /// Everything, in text format 0.0.4, in the order of [`names::CATALOGUE`].
     #[must_use]
     pub fn encode(&self) -> String {
+        self.probes_in_flight.child(&()).set(Some((self.in_flight)() as f64));
         let mut out = String::with_capacity(64 * 1024);
         for family in self.families() {
             family.expose(&mut out);
@@ -220,16 +223,11 @@ impl Metrics {
     fn lay_out_program(&self) {
         let unlabelled = BTreeSet::from([()]);
         lay_out(&self.probes_in_flight, &unlabelled);
-        self.probes_in_flight.child(&()).set(Some(0.0));
-        self.client_delay.lay_out(&CLIENT_DELAY_BOUNDS.into(), &unlabelled);
         lay_out(&self.http_connections_refused, &unlabelled);
         lay_out(&self.config_last_reload_successful, &unlabelled);
         lay_out(&self.config_last_reload_success, &unlabelled);
-        let [version, revision, rustc] =
-            [crate::version::VERSION, crate::version::REVISION, crate::version::RUSTC].map(Arc::<str>::from);
-        let build = (version, (revision, rustc));
-        lay_out(&self.build_info, &BTreeSet::from([build.clone()]));
-        self.build_info.child(&build).set(Some(1.0));
+        lay_out(&self.build_info, &BTreeSet::from([Build]));
+        self.build_info.child(&Build).set(Some(1.0));
     }
 
     fn lay_out_cells(&self, layout: &Layout) {
@@ -338,12 +336,6 @@ impl Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -352,22 +344,4 @@ impl std::fmt::Debug for Metrics {
 
 fn lay_out<K: LabelSet, V: Value<Shape = ()>>(family: &Family<K, V>, keys: &BTreeSet<K>) {
     family.lay_out(&(), keys);
-}
-
-/// Counts a probe as running until dropped.
-#[derive(Debug)]
-#[must_use = "the probe counts as running only while this lives"]
-pub struct InFlight(Gauge);
-
-impl InFlight {
-    fn new(gauge: Gauge) -> Self {
-        gauge.add(1.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.add(-1.0);
-    }
 }

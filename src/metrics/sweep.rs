@@ -9,6 +9,7 @@ use super::{
     labels::{Ladder, LadderState, LevelSkip, SkipReason, SweepResult},
     value::{Counter, Gauge},
 };
+use crate::analysis::Knee;
 
 /// The series of one sweep.
 #[derive(Debug)]
@@ -115,9 +116,10 @@ impl LadderMetrics {
     }
 
     /// What the ladder that just ended says; a concurrency that is unknown now is no longer shown.
-    pub fn concluded(&self, state: LadderState, knee: Option<u32>, safe: Option<u32>) {
-        self.knee.set(knee.map(f64::from));
+    pub fn concluded(&self, knee: Knee, safe: Option<u32>) {
+        self.knee.set(knee.concurrency().map(f64::from));
         self.safe.set(safe.map(f64::from));
+        let state = LadderState::from(knee);
         for (each, gauge) in &self.states {
             gauge.set(Some(f64::from(u8::from(*each == state))));
         }

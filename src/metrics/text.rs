@@ -3,7 +3,10 @@
 //! Bucket bounds are written as floats (`le="1.0"`): that is how Prometheus 3 stores them, whatever it reads.
 //! Knows values and label sets, not what they mean.
 
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    sync::Arc,
+};
 
 use prometheus::proto::{MetricFamily, MetricType};
 
@@ -18,13 +21,13 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A value that can be written down.
 pub trait Sample: Value {
     /// What all samples of a family have in common, prepared once per scrape.
-    type Context;
+    type Texts;
 
-    /// Prepares the context.
-    fn context(name: &str, shape: &Self::Shape) -> Self::Context;
+    /// Prepares the texts.
+    fn texts(name: &str, shape: &Self::Shape) -> Self::Texts;
 
     /// Appends the value's lines; none when it is unknown.
-    fn write(&self, context: &Self::Context, labels: &str, out: &mut String);
+    fn write(&self, texts: &Self::Texts, labels: &str, out: &mut String);
 }
 
 /// Appends the two comment lines before a metric.
@@ -65,9 +68,9 @@ fn push_escaped(out: &mut String, text: &str, quotes: bool) {
 }
 
 impl Sample for Counter {
-    type Context = String;
+    type Texts = String;
 
-    fn context(name: &str, (): &()) -> String {
+    fn texts(name: &str, (): &()) -> String {
         name.to_owned()
     }
 
@@ -77,9 +80,9 @@ impl Sample for Counter {
 }
 
 impl Sample for Sum {
-    type Context = String;
+    type Texts = String;
 
-    fn context(name: &str, (): &()) -> String {
+    fn texts(name: &str, (): &()) -> String {
         name.to_owned()
     }
 
@@ -89,9 +92,9 @@ impl Sample for Sum {
 }
 
 impl Sample for Gauge {
-    type Context = String;
+    type Texts = String;
 
-    fn context(name: &str, (): &()) -> String {
+    fn texts(name: &str, (): &()) -> String {
         name.to_owned()
     }
 
@@ -111,9 +114,9 @@ pub struct Buckets {
 }
 
 impl Sample for Histogram {
-    type Context = Buckets;
+    type Texts = Buckets;
 
-    fn context(name: &str, bounds: &std::sync::Arc<[f64]>) -> Buckets {
+    fn texts(name: &str, bounds: &Arc<[f64]>) -> Buckets {
         Buckets {
             bucket: format!("{name}_bucket{{"),
             sum: format!("{name}_sum"),
@@ -123,17 +126,17 @@ impl Sample for Histogram {
         }
     }
 
-    fn write(&self, context: &Buckets, labels: &str, out: &mut String) {
+    fn write(&self, texts: &Buckets, labels: &str, out: &mut String) {
         let content = self.content();
         let mut cumulative = 0;
-        for (bound, count) in context.bounds.iter().zip(&content.counts) {
+        for (bound, count) in texts.bounds.iter().zip(&content.counts) {
             cumulative += count;
             let comma = if labels.is_empty() { "" } else { "," };
-            out.extend([&context.bucket, labels, comma, "le=\"", bound, "\"} "]);
+            out.extend([&texts.bucket, labels, comma, "le=\"", bound, "\"} "]);
             push_value(out, cumulative);
         }
-        push_line(out, &context.sum, labels, content.sum);
-        push_line(out, &context.count, labels, cumulative);
+        push_line(out, &texts.sum, labels, content.sum);
+        push_line(out, &texts.count, labels, cumulative);
     }
 }
 

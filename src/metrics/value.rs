@@ -56,7 +56,8 @@ impl Sum {
     /// Adds `amount`; what is negative or not a number is ignored, as a counter never falls.
     pub fn add(&self, amount: f64) {
         if amount > 0.0 {
-            update(&self.0, |sum| sum + amount);
+            let add = |sum| Some((f64::from_bits(sum) + amount).to_bits());
+            let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         }
     }
 
@@ -89,11 +90,6 @@ impl Gauge {
         self.0.store(value.unwrap_or(f64::NAN).to_bits(), Ordering::Relaxed);
     }
 
-    /// Adds to the value; an unknown one counts as zero.
-    pub fn add(&self, amount: f64) {
-        update(&self.0, |value| if value.is_nan() { amount } else { value + amount });
-    }
-
     /// The latest value.
     #[must_use]
     pub fn value(&self) -> Option<f64> {
@@ -111,17 +107,6 @@ impl Value for Gauge {
 
     fn series((): &()) -> usize {
         1
-    }
-}
-
-fn update(cell: &AtomicU64, change: impl Fn(f64) -> f64) {
-    let mut seen = cell.load(Ordering::Relaxed);
-    loop {
-        let next = change(f64::from_bits(seen)).to_bits();
-        match cell.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => seen = now,
-        }
     }
 }
 
@@ -155,12 +140,6 @@ impl Histogram {
             *slot += u64::from(count);
             content.sum += value * f64::from(count);
         }
-    }
-
-    /// Upper bounds, ascending, without the infinite one.
-    #[must_use]
-    pub fn bounds(&self) -> &[f64] {
-        &self.bounds
     }
 
     /// Copies the content.

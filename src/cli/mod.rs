@@ -1,0 +1,106 @@
+//! The command line: one file per subcommand. stdout is the result, stderr everything else.
+//!
+//! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
+
+mod adhoc;
+mod load;
+mod request;
+mod serve;
+mod simulate;
+mod sweep;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Ran, and something failed.
+const FAILED: u8 = 1;
+/// Bad usage that clap cannot see.
+const USAGE: u8 = 2;
+/// Bad configuration (`EX_CONFIG` of sysexits).
+const CONFIG: u8 = 78;
+
+/// Probes LLM endpoints on a schedule and exports TTFT, TPOT and TPS to Prometheus.
+#[derive(Debug, Parser)]
+#[command(name = "tokenprobe", version, about, max_term_width = 110, arg_required_else_help = true)]
+pub struct Cli {
+    /// How logs are written to stderr.
+    #[command(flatten)]
+    pub log: LogArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Logging flags.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Least severe level that is logged: error, warn, info, debug, trace
+    #[arg(long = "log.level", global = true, default_value = "info", value_name = "LEVEL")]
+    pub level: tracing::Level,
+    /// Shape of a log line
+    #[arg(long = "log.format", global = true, default_value = "logfmt", value_name = "FORMAT")]
+    pub format: LogFormat,
+}
+
+/// Shape of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// `ts=... level=info msg="..." key=value`
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon: sweeps on schedule, /metrics for Prometheus
+    Serve(serve::ServeArgs),
+    /// Run sweeps once, now, and print the table
+    Sweep(Box<sweep::SweepArgs>),
+    /// Send one probe and print its timeline
+    Request(Box<request::RequestArgs>),
+    /// Run the simulated model server alone
+    Simulate(simulate::SimulateArgs),
+}
+
+impl Cli {
+    /// Runs the chosen command to its end.
+    pub async fn run(self) -> ExitCode {
+        match self.command {
+            Command::Serve(args) => serve::run(args).await,
+            Command::Sweep(args) => sweep::run(*args).await,
+            Command::Request(args) => request::run(*args).await,
+            Command::Simulate(args) => simulate::run(args).await,
+        }
+    }
+}
+
+/// Resolves when the process is told to stop: SIGTERM, or Ctrl-C.
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut term) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Prints a result to stdout. A closed pipe (`| head`) is no failure.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    if !text.ends_with('\n') {
+        let _ = out.write_all(b"\n");
+    }
+    let _ = out.flush();
+}
+
+/// Tells the person at the terminal something that is not the result.
+#[allow(clippy::print_stderr, reason = "stderr is where everything but the result goes")]
+fn tell(text: &str) {
+    eprintln!("{text}");
+}
