@@ -44,7 +44,7 @@ pub mod protocol;
 // pub mod report;
 
 pub mod metrics;
-// pub mod server;
+pub mod server;
 // pub mod simulator;
 
 pub mod cell;
