@@ -22,28 +22,30 @@
 //! | [`server`] | the HTTP surface and the page | listener |
 //! | [`simulator`] | a model server with queue, prefill, batched decode, and faults | listener |
 //! | [`cell`] | the labels every latency metric carries | pure |
+//! | [`version`] | which program this is | pure |
 //!
 //! The way of one probe: a due start (`daemon`) runs a sweep, which climbs ladders, which run levels, whose workers
 //! send probes (`probe`, every network read stamped before it is parsed); `protocol` turns bytes into tokens with
 //! times; the resulting `measurement` goes through one bounded channel to whoever listens: the daemon's metrics, or
 //! the terminal's progress bar and table.
 
-pub mod cli;
-pub mod daemon;
+// pub mod cli;
+// pub mod daemon;
 
 pub mod config;
 pub mod schedule;
 
-pub mod sweep;
-pub mod prompt;
-pub mod probe;
-pub mod protocol;
-pub mod measurement;
+// pub mod sweep;
+// pub mod prompt;
+// pub mod probe;
 pub mod analysis;
-pub mod report;
+pub mod measurement;
+pub mod protocol;
+// pub mod report;
 
 pub mod metrics;
 pub mod server;
-pub mod simulator;
+// pub mod simulator;
 
 pub mod cell;
+pub mod version;
