@@ -9,7 +9,7 @@
 //! then mapped to the instants at which it happens. (croner's own search across a change may repeat or go back.)
 //!
 //! - A schedule whose hour field allows every hour follows real time: `0 0 * * * *` fires 23 times on the day
-//!   that loses an hour and 25 times on the day that gains one, always an hour apart.
+//!   that loses an hour and 25 times on the day that gains one, an hour apart throughout.
 //! - Any other schedule names times of day. One inside the lost hour fires once, right after the gap; one inside
 //!   the repeated hour fires at the first pass only, unless its minute field begins with `*`
 //!   (`0 */15 0-6 * * *`): such a schedule means "every 15 minutes" and leaves no hour out.

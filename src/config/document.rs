@@ -70,7 +70,7 @@ fn read(path: &Path) -> Result<String, String> {
     })
 }
 
-fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) -> Config {
+pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) -> Config {
     let notes = root.notes();
     let timezone = root.value::<Zone>("timezone").map_or(Tz::UTC, |zone| zone.value.0);
     let server = root.section("server").map(read_server).unwrap_or_default();
