@@ -11,16 +11,11 @@ mod observer;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, watch},
     task::{Id, JoinSet},
     time::{Instant, sleep, timeout},
 };
@@ -34,6 +29,7 @@ use crate::{
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
+    server::{Command, Readiness, RunAnswer, Surface},
     sweep::{Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, brake},
 };
 
@@ -46,28 +42,6 @@ const NAP_MAX: Duration = Duration::from_secs(5);
 /// How long cancelled probes get to be dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
-/// What the daemon is asked to do from outside the loop.
-#[derive(Debug)]
-pub enum Command {
-    /// Read the configuration again. The answer is the error to show, if any.
-    Reload(oneshot::Sender<Result<(), String>>),
-    /// Start a sweep now.
-    RunSweep(String, oneshot::Sender<RunAnswer>),
-}
-
-/// What became of a request to start a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunAnswer {
-    /// It runs.
-    Started,
-    /// It ran already.
-    Running,
-    /// There is no such sweep.
-    Unknown,
-    /// The daemon is going down.
-    Draining,
-}
-
 /// Where the configuration comes from.
 #[derive(Debug, Clone)]
 pub enum Source {
@@ -75,18 +49,6 @@ pub enum Source {
     File(PathBuf),
     /// Built in: nothing to reload.
     BuiltIn,
-}
-
-/// Whether requests for traffic should come here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not yet.
-    #[default]
-    Starting,
-    /// The schedule runs.
-    Ready,
-    /// No longer.
-    Draining,
 }
 
 /// The daemon before it runs.
@@ -97,21 +59,8 @@ pub struct Daemon {
     fleet: Fleet,
     observer: Observer,
     in_flight: InFlight,
-    readiness: tokio::sync::watch::Sender<Readiness>,
+    readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
-}
-
-/// The other ends of a daemon: what the HTTP surface holds.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    /// Asks the daemon to do something.
-    pub commands: mpsc::Sender<Command>,
-    /// Whether it is ready.
-    pub readiness: tokio::sync::watch::Receiver<Readiness>,
-    /// What `/metrics` shows.
-    pub metrics: Arc<Metrics>,
-    /// What the page shows.
-    pub status: crate::server::StatusReader,
 }
 
 /// A sweep that is running.
@@ -125,18 +74,29 @@ impl Daemon {
     ///
     /// # Errors
     /// A target's certificates cannot be loaded.
-    pub fn new(config: Config, source: Source, now: DateTime<Utc>) -> Result<(Self, Handle), String> {
+    pub fn new(
+        config: Config,
+        source: Source,
+        lifecycle: bool,
+        now: DateTime<Utc>,
+    ) -> Result<(Self, Surface), String> {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
-        let (observer, status) = Observer::new(metrics.clone(), config.clone());
+        let observer = Observer::new(metrics.clone(), &config, now);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-        let readiness = tokio::sync::watch::Sender::new(Readiness::Starting);
-        let handle = Handle { commands: sender, readiness: readiness.subscribe(), metrics, status };
-        Ok((Self { config, source, fleet, observer, in_flight, readiness, commands }, handle))
+        let readiness = watch::Sender::new(Readiness::Starting);
+        let surface = Surface {
+            metrics,
+            status: observer.status(),
+            readiness: readiness.subscribe(),
+            commands: sender,
+            lifecycle,
+        };
+        Ok((Self { config, source, fleet, observer, in_flight, readiness, commands }, surface))
     }
 
     /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
@@ -156,7 +116,7 @@ struct State {
     fleet: Fleet,
     observer: Observer,
     in_flight: InFlight,
-    readiness: tokio::sync::watch::Sender<Readiness>,
+    readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     agenda: Agenda,
     runs: JoinSet<SweepReport>,
@@ -279,12 +239,12 @@ impl State {
 
     async fn obey(&mut self, command: Command) {
         match command {
-            Command::Reload(answer) => {
+            Command::Reload { reply } => {
                 let result = self.reload().await;
-                let _ = answer.send(result);
+                let _ = reply.send(result);
             }
-            Command::RunSweep(name, answer) => {
-                let _ = answer.send(self.run_sweep(&name));
+            Command::RunSweep { name, reply } => {
+                let _ = reply.send(self.run_sweep(&name));
             }
         }
     }
@@ -292,7 +252,7 @@ impl State {
     fn run_sweep(&mut self, name: &str) -> RunAnswer {
         let Some(sweep) = self.config.sweep(name).cloned() else { return RunAnswer::Unknown };
         if self.is_running(name) {
-            return RunAnswer::Running;
+            return RunAnswer::Refused("it is running already".into());
         }
         self.start(sweep, None);
         RunAnswer::Started
@@ -333,7 +293,7 @@ impl State {
         self.config = Arc::new(config);
         self.fleet = fleet;
         self.agenda.adopt(&self.config.sweeps, now);
-        self.observer.adopt(self.config.clone());
+        self.observer.adopt(&self.config);
         self.observer.metrics().reload_succeeded(now);
         self.publish_schedule();
         tracing::info!(
@@ -378,9 +338,10 @@ impl State {
 
 /// Answers what comes while the daemon goes down.
 fn refuse(command: Command) {
+    let going = "the daemon is shutting down".to_owned();
     match command {
-        Command::Reload(answer) => drop(answer.send(Err("shutting down".into()))),
-        Command::RunSweep(_, answer) => drop(answer.send(RunAnswer::Draining)),
+        Command::Reload { reply } => drop(reply.send(Err(going))),
+        Command::RunSweep { reply, .. } => drop(reply.send(RunAnswer::Refused(going))),
     }
 }
 

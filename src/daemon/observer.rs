@@ -6,6 +6,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use tokio::sync::watch;
 
 use crate::{
     analysis::LevelSummary,
@@ -16,6 +17,7 @@ use crate::{
         CellMetrics, Ladder, LadderMetrics, Layout, LevelSkip, Metrics, SkipReason, SweepMetrics, SweepModel,
         SweepResult,
     },
+    server::{CellStatus, Status, SweepStatus},
     sweep::{Cause, DELAY_BOUNDS, Event, LadderReport, Role},
 };
 
@@ -29,13 +31,53 @@ pub(super) struct Observer {
     cells: HashMap<Cell, CellMetrics>,
     sweeps: HashMap<Arc<str>, SweepMetrics>,
     ladders: HashMap<Ladder, LadderMetrics>,
+    status: watch::Sender<Arc<Status>>,
     /// The first failure of every level that is running, for its line in the log.
     first_failures: HashMap<Arc<Cell>, Failure>,
 }
 
 impl Observer {
+    /// Everything laid out for a configuration; nothing seen yet.
+    pub(super) fn new(metrics: Arc<Metrics>, config: &Config, now: DateTime<Utc>) -> Self {
+        let mut observer = Self {
+            metrics,
+            cells: HashMap::new(),
+            sweeps: HashMap::new(),
+            ladders: HashMap::new(),
+            status: watch::Sender::new(Arc::new(Status::new(now))),
+            first_failures: HashMap::new(),
+        };
+        observer.adopt(config);
+        observer
+    }
+
     pub(super) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What the page shows, as it is now and will be.
+    pub(super) fn status(&self) -> watch::Receiver<Arc<Status>> {
+        self.status.subscribe()
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_modify(|status| change(Arc::make_mut(status)));
+    }
+
+    fn show_sweep(&self, name: &str, change: impl FnOnce(&mut SweepStatus)) {
+        self.show(|status| {
+            if let Some(sweep) = status.sweeps.iter_mut().find(|sweep| *sweep.name == *name) {
+                change(sweep);
+            }
+        });
+    }
+
+    fn show_cell(&self, cell: &Cell, latest: CellStatus) {
+        self.show(|status| {
+            if let Some(slot) = status.cells.iter_mut().find(|status| status.is_of(cell)) {
+                *slot = latest;
+            }
+        });
     }
 
     /// Lays out the series of a configuration; what it no longer names is forgotten.
@@ -55,6 +97,7 @@ impl Observer {
                 self.cells.insert(cell, metrics);
             }
         }
+        self.show(|status| adopt_status(status, config));
     }
 
     /// A sweep started; `delay` after its time when the schedule asked for it.
@@ -62,6 +105,10 @@ impl Observer {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.started(at, delay);
         }
+        self.show_sweep(sweep, |status| {
+            status.running = true;
+            status.last_start = Some(at);
+        });
         tracing::info!(%sweep, delay = ?delay.unwrap_or_default(), "sweep started");
     }
 
@@ -70,6 +117,11 @@ impl Observer {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.ended(at, duration, result);
         }
+        self.show_sweep(sweep, |status| {
+            status.running = false;
+            status.last_end = Some(at);
+            status.last_result = Some(result);
+        });
         tracing::info!(%sweep, %result, ?duration, "sweep ended");
     }
 
@@ -87,6 +139,7 @@ impl Observer {
             if let Some(metrics) = self.sweeps.get(sweep) {
                 metrics.scheduled(Some(*next), *interval);
             }
+            self.show_sweep(sweep, |status| status.next_start = Some(*next));
         }
     }
 
@@ -120,6 +173,7 @@ impl Observer {
                     metrics.level(&summary);
                 }
                 self.metrics.observe_client_delays(&delays);
+                self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
                 log_level(&cell, &summary, self.first_failures.remove(&cell).as_ref());
             }
             Event::LevelNotRun { cell, cause } => self.not_run(&cell, cause),
@@ -162,6 +216,30 @@ impl Observer {
         let saturated = report.levels.iter().any(|level| level.client_saturated == Some(true));
         metrics.found(|finding| finding == CLIENT_SATURATED && saturated);
     }
+}
+
+/// Goes over to a configuration's sweeps and cells; what is known of those that stay is kept.
+fn adopt_status(status: &mut Status, config: &Config) {
+    let sweeps = config.sweeps.iter().map(|sweep| {
+        let known = status.sweeps.iter().find(|known| known.name == sweep.name).cloned();
+        SweepStatus {
+            schedule: sweep.schedule.to_string(),
+            ..known.unwrap_or_else(|| SweepStatus {
+                name: sweep.name.clone(),
+                schedule: String::new(),
+                running: false,
+                last_start: None,
+                last_end: None,
+                last_result: None,
+                next_start: None,
+            })
+        }
+    });
+    let cells = config.cells().into_iter().map(|cell| {
+        let known = status.cells.iter().find(|known| known.is_of(&cell)).cloned();
+        known.unwrap_or_else(|| CellStatus::unmeasured(&cell))
+    });
+    (status.sweeps, status.cells) = (sweeps.collect(), cells.collect());
 }
 
 /// One line a level: an error's words are shown once, not once a probe.

@@ -189,12 +189,12 @@ impl Run {
                 permit = permits.acquire_owned() => permit,
                 () = self.halt.stopping() => break,
             };
-            for (model, &prompt_tokens) in
-                models.iter().flat_map(|model| self.sweep.prompt_tokens.iter().map(move |n| (model, n)))
-            {
-                let report = ladder::climb(&self, &prepared, model, prompt_tokens).await;
-                self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
-                ladders.push(report);
+            for model in &models {
+                for &prompt_tokens in &self.sweep.prompt_tokens {
+                    let report = ladder::climb(&self, &prepared, model, prompt_tokens).await;
+                    self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
+                    ladders.push(report);
+                }
             }
             drop(permit);
         }
