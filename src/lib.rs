@@ -8,7 +8,8 @@
 //! workers send probes (`probe`, every network read stamped); `protocol` turns bytes into tokens with times;
 //! the resulting `measurement` goes through one bounded channel to whoever listens: metrics, progress, tables.
 
-pub mod cell;
-pub mod config;
-pub mod measurement;
-pub mod protocol;
+pub mod simulator;
+/// The program's subcommands.
+pub mod cli {
+    pub mod simulate;
+}
