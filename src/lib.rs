@@ -45,7 +45,7 @@ pub mod report;
 
 pub mod metrics;
 pub mod server;
-// pub mod simulator;
+pub mod simulator;
 
 pub mod cell;
 pub mod version;
