@@ -188,7 +188,7 @@ fn push(text: &mut String, left: &mut f64, piece: &str) {
     *left -= estimate_tokens(piece);
 }
 
-/// A stream of numbers that follows from the nonce (SplitMix64).
+/// A stream of numbers that follows from the nonce (`SplitMix64`).
 pub(crate) struct Dice(u64);
 
 impl Dice {

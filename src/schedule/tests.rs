@@ -190,9 +190,10 @@ impl Oracle {
     }
 
     fn matches(&self, local: NaiveDateTime) -> bool {
-        let minute = match self.minutes_star {
-            true => local.minute().is_multiple_of(5),
-            false => self.minutes.contains(&local.minute()),
+        let minute = if self.minutes_star {
+            local.minute().is_multiple_of(5)
+        } else {
+            self.minutes.contains(&local.minute())
         };
         minute && self.hours.contains(&local.hour())
     }
@@ -312,8 +313,8 @@ fn refusals_say_what_to_write() {
         assert!(error.contains(expected), "{expression}: {error}");
     };
     check("0 * * * *", "write \"0 0 * * * *\"");
-    check("", "has 0 fields");
-    check("0 0 0 0 0 0 0", "has 7 fields");
+    check("", "not 0");
+    check("0 0 0 0 0 0 0", "not 7");
     check("@sometimes", "is not a cron expression");
     check("0 0 25 * * *", "is not a cron expression");
     check("0 0 0 30 2 *", "no date ever matches");
