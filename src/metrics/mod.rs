@@ -14,6 +14,9 @@ mod sweep;
 mod text;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, PoisonError, RwLock},

@@ -25,6 +25,9 @@ pub enum Kind {
     Gauge,
     /// Cumulative buckets, sum and count.
     Histogram,
+    /// Gauges with a `quantile` label, which promtool allows to no other type; without sum and count, since a
+    /// level's are no counters.
+    Summary,
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
             Self::Histogram => "histogram",
+            Self::Summary => "summary",
         }
     }
 }
@@ -110,11 +114,11 @@ catalogue! {
     LEVEL_THROUGHPUT_REQUESTS: Gauge "tokenprobe_level_throughput_requests_per_second" CELL,
         own!("Requests that ended while the last level was full (in flight = concurrency) / length of that window, \
               in requests per second.");
-    LEVEL_TTFT: Gauge "tokenprobe_level_ttft_seconds"
+    LEVEL_TTFT: Summary "tokenprobe_level_ttft_seconds"
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
         own!("Exact quantile of the time to first token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
-    LEVEL_TPOT: Gauge "tokenprobe_level_tpot_seconds"
+    LEVEL_TPOT: Summary "tokenprobe_level_tpot_seconds"
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
         own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
