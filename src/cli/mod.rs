@@ -14,6 +14,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::config::process_environment;
+
 /// Ran, and something failed.
 const FAILED: u8 = 1;
 /// Bad usage that clap cannot see.
@@ -61,7 +63,7 @@ enum Command {
     /// Send one probe and print its timeline
     Request(Box<request::RequestArgs>),
     /// Run the simulated model server alone
-    Simulate(simulate::SimulateArgs),
+    Simulate(simulate::Args),
 }
 
 impl Cli {
@@ -71,7 +73,10 @@ impl Cli {
             Command::Serve(args) => serve::run(args).await,
             Command::Sweep(args) => sweep::run(*args).await,
             Command::Request(args) => request::run(*args).await,
-            Command::Simulate(args) => simulate::run(args).await,
+            Command::Simulate(args) => {
+                let environment = |name: &str| process_environment(name).ok();
+                simulate::run(args, environment, terminated()).await
+            },
         }
     }
 }
