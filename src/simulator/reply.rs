@@ -127,14 +127,14 @@ enum Phase {
     Over,
 }
 
-/// The next bytes, or the error that breaks the connection off; nothing after the end.
-type Next = Option<(io::Result<Bytes>, Stream)>;
+/// The next bytes, or the error that breaks the connection off; and what is to follow.
+type Next = (io::Result<Bytes>, Stream);
 
 impl Stream {
-    async fn next(self) -> Next {
+    async fn next(self) -> Option<Next> {
         match self.phase {
-            Phase::Start => self.start().await,
-            Phase::Tokens => self.tokens().await,
+            Phase::Start => Some(self.start().await),
+            Phase::Tokens => Some(self.tokens().await),
             Phase::Over => None,
         }
     }
@@ -253,24 +253,24 @@ impl Stream {
     }
 
     fn comment(self) -> Next {
-        Some((Ok(Bytes::from_static(COMMENT.as_bytes())), self))
+        (Ok(Bytes::from_static(COMMENT.as_bytes())), self)
     }
 
     fn broken(mut self, why: &str) -> Next {
         self.phase = Phase::Over;
-        Some((Err(io::Error::other(why.to_owned())), self))
+        (Err(io::Error::other(why.to_owned())), self)
     }
 
     fn hand_over(mut self, tokens: u32) -> Next {
         self.reply.record.hand_over(tokens);
         let bytes = Bytes::from(std::mem::take(&mut self.held));
-        Some((Ok(bytes), self))
+        (Ok(bytes), self)
     }
 }
 
 /// Polls one future after the other as a body's frames.
 struct Frames {
-    next: Option<Pin<Box<dyn Future<Output = Next> + Send>>>,
+    next: Option<Pin<Box<dyn Future<Output = Option<Next>> + Send>>>,
 }
 
 impl Body for Frames {

@@ -13,4 +13,5 @@
 mod cli;
 mod harness;
 mod levels;
+mod simulator;
 mod sockets;

@@ -58,10 +58,13 @@ fn level(
                 (warm_at, tokens) = (emission.at, 0);
             }
             if answered > 3 * concurrency {
-                level.ttft.push((*first - *sent).as_secs_f64() * 1e3);
-                level.tpot.push((emission.at - *first).as_secs_f64() * 1e3 / f64::from(output_tokens - 1));
+                level.ttft.push(first.saturating_sub(*sent).as_secs_f64() * 1e3);
+                level.tpot.push(
+                    emission.at.saturating_sub(*first).as_secs_f64() * 1e3 / f64::from(output_tokens - 1),
+                );
             }
-            level.tokens_per_second = f64::from(tokens) / (emission.at - warm_at).as_secs_f64().max(1e-9);
+            level.tokens_per_second =
+                f64::from(tokens) / emission.at.saturating_sub(warm_at).as_secs_f64().max(1e-9);
             open.remove(&emission.job);
             starts.push(emission.at);
         }
@@ -90,8 +93,11 @@ fn check_near(what: &str, value: f64, expect: f64, tolerance: f64) {
     );
 }
 
-/// TTFT P50 and P99 in milliseconds at a 16 000 token prompt, by concurrency.
-const TABLE: [(fn() -> ModelProfile, [(u32, f64, f64); 4]); 2] = [
+/// Concurrency, TTFT P50 and P99 in milliseconds.
+type Row = (u32, f64, f64);
+
+/// The reference table at a 16 000 token prompt.
+const TABLE: [(fn() -> ModelProfile, [Row; 4]); 2] = [
     (ModelProfile::qwen3_8b, [(1, 168.3, 201.5), (4, 182.7, 245.9), (8, 210.4, 312.6), (16, 268.9, 458.2)]),
     (ModelProfile::qwen3_14b, [(1, 214.6, 252.1), (4, 238.2, 301.7), (8, 279.5, 398.4), (16, 352.1, 587.3)]),
 ];

@@ -38,8 +38,14 @@ fn prompt_of(tokens: usize, letter: &str) -> String {
     letter.repeat(tokens * 4)
 }
 
-/// Runs until idle; the tokens' times in milliseconds, by job.
-fn run(engine: &mut Engine) -> (Vec<(JobId, u128)>, Vec<(JobId, u32)>) {
+/// Each token's job and time in milliseconds.
+type Tokens = Vec<(JobId, u128)>;
+
+/// Each admitted job and its cached tokens.
+type Admissions = Vec<(JobId, u32)>;
+
+/// Runs until idle.
+fn run(engine: &mut Engine) -> (Tokens, Admissions) {
     let mut happened = Vec::new();
     while let Some(at) = engine.next_event() {
         engine.advance(at, &mut happened);
