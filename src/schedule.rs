@@ -215,29 +215,40 @@ impl std::error::Error for ScheduleError {}
 impl CronCadence {
     fn next_after(&self, after: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
         let from = after.with_nanosecond(0)?.checked_add_signed(TimeDelta::seconds(1))?;
-        let mut local =
-            from.with_timezone(&zone).naive_local().checked_sub_signed(clock_shift(from, zone))?;
-        let mut inclusive = true;
-        let mut best: Option<DateTime<Utc>> = None;
-        loop {
-            let Some(found) = self.next_local(local, inclusive) else { return best };
-            let happens = self.instants(found, zone);
-            // Local times found later happen no sooner: once the first pass is behind the best, it is the answer.
-            if let (Some(best), Some(first)) = (best, happens[0])
-                && first >= best
-            {
-                return Some(best);
-            }
-            let sooner = happens.into_iter().flatten().filter(|instant| *instant > after).min();
-            best = [best, sooner].into_iter().flatten().min();
-            // Away from a change of the clock the first hit is the answer.
-            if let Some(best) = best
-                && clock_shift(best, zone).is_zero()
-            {
-                return Some(best);
-            }
-            (local, inclusive) = (found, false);
+        let local = from.with_timezone(&zone).naive_local();
+        let hit = self.first_from(local, after, zone);
+        let first_pass = |instant| is_first_pass(instant, zone);
+        if !self.repeats || !first_pass(from) || hit.is_some_and(first_pass) {
+            return hit;
         }
+        // The clock goes back before the hit: local times before this one come again.
+        let again = self.second_pass(local, clock_shift(from, zone), zone);
+        [hit, again].into_iter().flatten().min()
+    }
+
+    /// The first instant after `after` among local times from `local` on: later ones happen no sooner.
+    fn first_from(&self, local: NaiveDateTime, after: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
+        let mut found = self.next_local(local, true);
+        loop {
+            let happens = self.instants(found?, zone);
+            let next = happens.into_iter().flatten().find(|instant| *instant > after);
+            if next.is_some() {
+                return next;
+            }
+            found = self.next_local(found?, false);
+        }
+    }
+
+    /// The first start in the second pass of the repeated time, of which `local` is in the first.
+    fn second_pass(&self, local: NaiveDateTime, shift: TimeDelta, zone: Tz) -> Option<DateTime<Utc>> {
+        let mut found = self.next_local(local.checked_sub_signed(shift)?, true)?;
+        while found < local {
+            if let [Some(_), Some(second)] = self.instants(found, zone) {
+                return Some(second);
+            }
+            found = self.next_local(found, false)?;
+        }
+        None
     }
 
     /// The first local time that matches, as if there were no zones.
@@ -259,6 +270,12 @@ impl CronCadence {
             MappedLocalTime::None => [None, None],
         }
     }
+}
+
+/// Whether the local time of an instant comes again.
+fn is_first_pass(instant: DateTime<Utc>, zone: Tz) -> bool {
+    let local = instant.with_timezone(&zone).naive_local();
+    matches!(zone.from_local_datetime(&local), MappedLocalTime::Ambiguous(first, _) if first == instant)
 }
 
 /// By how much the zone's clock is set forward or back within a few hours of an instant.

@@ -101,8 +101,7 @@ impl<'a> Section<'a> {
     pub fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
         let Some(raw) = self.raw(key) else { return Vec::new() };
         let wrong = |value: &Spanned<DeValue<'_>>| {
-            let message =
-                format!("must be tables, not {}; write [[{key}]] above each", kind(value.get_ref()));
+            let message = format!("this is {}; write [[{key}]] above each of them", kind(value.get_ref()));
             self.notes.complain(&self.at(key, value.span()), message);
         };
         let DeValue::Array(elements) = raw.get_ref() else {

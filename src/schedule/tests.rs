@@ -349,6 +349,18 @@ fn a_zone_that_skipped_a_whole_day() {
 }
 
 #[test]
+fn every_second_across_the_changes() {
+    for change in ["2026-03-29T01:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"] {
+        let from = utc(change) - TimeDelta::seconds(1_000);
+        let schedule = cron("* * * * * *", Tz::Europe__Berlin);
+        let starts = schedule.starts_after(from).take(2_000);
+        for (number, start) in (1..).zip(starts) {
+            assert_eq!(start, from + TimeDelta::seconds(number));
+        }
+    }
+}
+
+#[test]
 fn shortest_intervals() {
     let check = |expression: &str, seconds| {
         let interval = cron(expression, Tz::UTC).shortest_interval();
