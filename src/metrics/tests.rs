@@ -1,5 +1,7 @@
 //! Rules of what is counted where, and the text that comes out.
 
+#![allow(clippy::float_cmp, reason = "counts and values that were set come out as they went in")]
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::DateTime;
