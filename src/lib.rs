@@ -29,23 +29,23 @@
 //! times; the resulting `measurement` goes through one bounded channel to whoever listens: the daemon's metrics, or
 //! the terminal's progress bar and table.
 
-// pub mod cli;
-// pub mod daemon;
+pub mod cli;
+pub mod daemon;
 
 pub mod config;
 pub mod schedule;
 
-// pub mod sweep;
-// pub mod prompt;
-// pub mod probe;
-pub mod analysis;
-pub mod measurement;
+pub mod sweep;
+pub mod prompt;
+pub mod probe;
 pub mod protocol;
-// pub mod report;
+pub mod measurement;
+pub mod analysis;
+pub mod report;
 
 pub mod metrics;
 pub mod server;
-// pub mod simulator;
+pub mod simulator;
 
 pub mod cell;
 pub mod version;

@@ -9,7 +9,7 @@
 //! then mapped to the instants at which it happens. (croner's own search across a change may repeat or go back.)
 //!
 //! - A schedule whose hour field allows every hour follows real time: `0 0 * * * *` fires 23 times on the day
-//!   that loses an hour and 25 times on the day that gains one, always an hour apart.
+//!   that loses an hour and 25 times on the day that gains one, an hour apart throughout.
 //! - Any other schedule names times of day. One inside the lost hour fires once, right after the gap; one inside
 //!   the repeated hour fires at the first pass only, unless its minute field begins with `*`
 //!   (`0 */15 0-6 * * *`): such a schedule means "every 15 minutes" and leaves no hour out.
@@ -27,7 +27,7 @@ use croner::{
 mod tests;
 
 /// When a sweep starts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Schedule {
     cadence: Cadence,
     timezone: Tz,
@@ -35,7 +35,7 @@ pub struct Schedule {
 }
 
 /// What the starts follow.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 enum Cadence {
     Cron(Box<CronCadence>),
     /// Milliseconds between starts.
@@ -43,7 +43,7 @@ enum Cadence {
     Manual,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 struct CronCadence {
     expression: String,
     cron: Cron,
@@ -180,6 +180,12 @@ impl Schedule {
     }
 }
 
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Schedule({self})")
+    }
+}
+
 /// The expression or period as a person would write it.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,7 +282,7 @@ fn parse_cron(expression: &str) -> Result<Cron, ScheduleError> {
     }
     if fields != 6 && !expression.starts_with('@') {
         return Err(ScheduleError(format!(
-            "has {fields} fields instead of 6 (second minute hour day month weekday); \
+            "must have 6 fields (second minute hour day month weekday), not {fields}; \
              every full hour is \"0 0 * * * *\""
         )));
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::{BaseUrl, HttpVersion, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust},
+    config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust, process_environment},
     protocol::{MaxTokensField, Protocol, Timeouts},
 };
 
@@ -91,25 +91,18 @@ impl EndpointArgs {
         let base_url = BaseUrl::parse(base_url).map_err(|error| format!("--base-url: {error}"))?;
         let api_key = match &self.api_key_env {
             Some(variable) => {
-                Some(Secret::from_env(variable).map_err(|error| format!("--api-key-env: {error}"))?)
+                let secret = Secret::from_variable(variable, &process_environment);
+                Some(secret.map_err(|error| format!("--api-key-env: {error}"))?)
             }
             None => None,
         };
-        let redactor = Redactor::new(api_key.iter());
-        let target = Target {
-            name: Arc::from(base_url.host()),
-            base_url,
-            protocol: self.protocol,
-            api_key,
-            models: models.iter().map(|model| Arc::from(model.as_str())).collect(),
-            extra_body: serde_json::Map::new(),
-            extra_headers: Vec::new(),
-            max_tokens_field: self.max_tokens_field,
-            http_version: HttpVersion::Auto,
-            proxy: self.proxy.clone(),
-            tls: TlsTrust { insecure_skip_verify: self.insecure, ca_file: None },
-            allow_overlap: false,
-        };
+        let redactor = Redactor::new(api_key.iter().cloned().collect());
+        let models = models.iter().map(|model| Arc::from(model.as_str())).collect();
+        let mut target = Target::ad_hoc(base_url, self.protocol, models);
+        target.api_key = api_key;
+        target.max_tokens_field = self.max_tokens_field;
+        target.proxy.clone_from(&self.proxy);
+        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ca_file: None };
         Ok((target, redactor))
     }
 }

@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod demo;
 mod load;
 mod request;
 mod serve;

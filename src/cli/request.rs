@@ -13,7 +13,7 @@ use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
     measurement::{ConnectionUse, Measurement, Record},
     probe::{Endpoint, Lane, Shot, TraceId},
-    prompt::Prompt,
+    prompt::{self, Nonce, Shape},
     protocol::Ask,
     sweep::Prepared,
 };
@@ -94,7 +94,7 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
 
 async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Measurement, TraceId) {
     let prompt = args.prompt.clone().unwrap_or_else(|| {
-        Prompt::build(Some(fastrand::u64(..)), args.prompt_tokens, args.prompt_language)
+        prompt::build(Nonce::Fresh(fastrand::u64(..)), Shape::new(args.prompt_tokens, args.prompt_language))
     });
     let target = prepared.endpoint.target();
     let mut lane = Lane::new(prepared.endpoint.clone(), ConnectionPolicy::New);

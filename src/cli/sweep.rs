@@ -12,13 +12,9 @@ use super::{
     load, print, tell, terminated,
 };
 use crate::{
-    config::{
-        Abort, ConnectionPolicy, Histograms, LevelSettings, Objectives, PrefixCache, PromptLanguage, Redactor,
-        Sweep,
-    },
+    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
-    schedule::Schedule,
     sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
 
@@ -211,7 +207,7 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     let redactor = Arc::new(config.redactor());
     let mut fleet = Fleet::default();
     for target in &config.targets {
-        fleet.insert(prepare(target, &redactor)?);
+        fleet.insert(prepare(target, &redactor)?, &Fleet::default());
     }
     let mut sweeps = Vec::new();
     for name in &args.names {
@@ -236,33 +232,17 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
     }
     let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(refused)?;
     let target = Arc::new(target);
-    let ascending = |values: &[u32]| {
-        let mut values = values.to_vec();
-        values.sort_unstable();
-        values.dedup();
-        values
-    };
-    let sweep = Sweep {
-        name: Arc::from("ad-hoc"),
-        schedule: Schedule::manual(),
-        run_on_start: false,
-        targets: vec![(target.clone(), target.models.clone())],
-        prompt_tokens: ascending(&args.prompt_tokens),
-        concurrency: ascending(&args.concurrency),
-        level: LevelSettings {
-            requests: args.requests,
-            warmup_requests: 1,
-            max_tokens: args.max_tokens,
-            temperature: args.temperature,
-            timeouts: args.timeouts.timeouts(),
-            connection: ConnectionPolicy::Reuse,
-            prefix_cache: args.prefix_cache,
-            prompt_language: args.prompt_language,
-        },
-        objectives: Objectives::default(),
-        abort: Abort { failure_ratio: 0.5, after_knee: false },
+    let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
+    sweep.level = LevelSettings {
+        requests: args.requests,
+        max_tokens: args.max_tokens,
+        temperature: args.temperature,
+        timeouts: args.timeouts.timeouts(),
+        prefix_cache: args.prefix_cache,
+        prompt_language: args.prompt_language,
+        ..LevelSettings::default()
     };
     let mut fleet = Fleet::default();
-    fleet.insert(prepare(&target, &Arc::new(redactor))?);
+    fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
     Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default() })
 }

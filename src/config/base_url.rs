@@ -1,6 +1,6 @@
 //! A target's base URL: what may be one, and how a protocol's path is joined to it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use http::Uri;
 
@@ -100,10 +100,14 @@ fn check_text(text: &str) -> Result<(), BaseUrlError> {
     if text.len() > BYTES_MAX {
         return refuse("is longer than 2048 bytes; a base URL is a host and a short path");
     }
+    // First what may hold a credential: later messages repeat the text.
     let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
     let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or(after_scheme);
     if authority.contains('@') {
         return refuse("holds a user name or password; put the credential into `api_key` or `extra_headers`");
+    }
+    if text.contains('?') {
+        return refuse("has a query; cut it from the '?' on (a header can go into `extra_headers`)");
     }
     let Some((scheme, _)) = text.split_once("://") else {
         return Err(BaseUrlError(format!("has no scheme; write \"https://{text}\" or \"http://{text}\"")));
@@ -111,11 +115,11 @@ fn check_text(text: &str) -> Result<(), BaseUrlError> {
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
         return Err(BaseUrlError(format!("has the scheme \"{scheme}\"; only http and https are spoken")));
     }
+    if authority.is_empty() || authority.starts_with(':') {
+        return refuse("names no host; write one like \"https://host/v1\"");
+    }
     if !authority.is_ascii() {
         return refuse("has a host outside ASCII; write its punycode form (xn--...)");
-    }
-    if text.contains('?') {
-        return refuse("has a query; cut it from the '?' on (a header can go into `extra_headers`)");
     }
     if text.contains('#') {
         return refuse("has a fragment; cut it from the '#' on");
@@ -128,12 +132,11 @@ fn check_text(text: &str) -> Result<(), BaseUrlError> {
 
 fn check_authority(uri: &Uri) -> Result<(), BaseUrlError> {
     let host = uri.host().unwrap_or_default();
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
     if host.is_empty() || host == "[]" {
         return Err(BaseUrlError("names no host; write one like \"https://host/v1\"".to_owned()));
     }
-    let after_host =
-        uri.authority().map(|authority| authority.as_str()).and_then(|text| text.strip_prefix(host));
-    let port = after_host.and_then(|rest| rest.strip_prefix(':'));
+    let port = authority.strip_prefix(host).and_then(|rest| rest.strip_prefix(':'));
     match port.map(str::parse::<u16>) {
         None | Some(Ok(1..)) => Ok(()),
         Some(_) => Err(BaseUrlError("has no valid port; a port is a number from 1 to 65535".to_owned())),
@@ -146,7 +149,8 @@ fn encoded(path: &str) -> String {
         if allowed(byte) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            // Writing to a String never fails.
+            let _ = write!(text, "%{byte:02X}");
         }
         text
     })

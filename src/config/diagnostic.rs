@@ -156,7 +156,8 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 fn locate(text: &str, masks: &[Range<usize>], at: &At, message: &str) -> Located {
-    let start = text.floor_char_boundary(at.span.start.min(text.len()));
+    let start = (0..=at.span.start.min(text.len())).rev().find(|start| text.is_char_boundary(*start));
+    let start = start.unwrap_or_default();
     let before = text.get(..start).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = before.matches('\n').count() + 1;

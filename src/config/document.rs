@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::{
     Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target,
-    diagnostic::{Notes, Placed},
+    diagnostic::{At, Notes, Placed},
     file::{AnyDuration, ListenAddress, Zone},
     histograms, process_environment,
     section::Section,
@@ -50,11 +50,12 @@ impl Config {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            "there is no such file; name one with --config.file, or try `tokenprobe serve --demo`".to_owned()
+    let metadata = fs::metadata(path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            return "there is no such file; name one with --config.file, or try `tokenprobe serve --demo`"
+                .to_owned();
         }
-        _ => format!("cannot be read: {error}"),
+        format!("cannot be read: {error}; let this user read it")
     })?;
     if metadata.is_dir() {
         return Err("is a directory; name the file in it".to_owned());
@@ -70,7 +71,7 @@ fn read(path: &Path) -> Result<String, String> {
     })
 }
 
-fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) -> Config {
+pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) -> Config {
     let notes = root.notes();
     let timezone = root.value::<Zone>("timezone").map_or(Tz::UTC, |zone| zone.value.0);
     let server = root.section("server").map(read_server).unwrap_or_default();
@@ -175,8 +176,8 @@ fn check_series(
         histograms.max_series,
         largest.value.grid(),
     );
-    let at = &largest.at;
-    root.notes().complain(at, message);
+    let place = largest.at.place.trim_end_matches(": key \"name\"").to_owned();
+    root.notes().complain(&At { place, ..largest.at.clone() }, message);
 }
 
 impl Sweep {

@@ -14,32 +14,37 @@ pub(super) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
 
 /// Ends a message with the nearest candidate, or failing that with all of them.
 pub(super) fn mend<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str> + Clone) -> String {
-    match nearest(word, candidates.clone()) {
-        Some(candidate) => format!("did you mean \"{candidate}\"?"),
-        None => {
-            let all: Vec<_> = candidates.into_iter().map(|candidate| format!("\"{candidate}\"")).collect();
-            format!("known are {}", all.join(", "))
-        }
+    if let Some(candidate) = nearest(word, candidates.clone()) {
+        return format!("did you mean \"{candidate}\"?");
     }
+    let all: Vec<_> = candidates.into_iter().map(|candidate| format!("\"{candidate}\"")).collect();
+    format!("known are {}", all.join(", "))
 }
 
 fn normalized(word: &str) -> String {
     word.to_lowercase().replace(['-', ' '], "_")
 }
 
-/// Levenshtein distance, one row at a time.
+/// How many letters to add, remove, change or swap with their neighbour.
 fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    let to: Vec<char> = to.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    let mut last = None;
     for (index, a) in from.chars().enumerate() {
-        let mut diagonal = index;
-        let mut left = index + 1;
-        let mut next = vec![left];
-        for (b, above) in to.chars().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(a != b)).min(left + 1).min(above + 1);
-            diagonal = *above;
-            next.push(left);
+        let mut next = vec![index + 1];
+        for (column, b) in to.iter().enumerate() {
+            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX / 2);
+            let mut cost = at(&row, column) + usize::from(a != *b);
+            cost = cost.min(at(&row, column + 1) + 1).min(at(&next, column) + 1);
+            let swapped = column.checked_sub(1).filter(|left| to.get(*left) == Some(&a) && last == Some(*b));
+            if let Some(left) = swapped {
+                cost = cost.min(at(&before, left) + 1);
+            }
+            next.push(cost);
         }
-        row = next;
+        before = std::mem::replace(&mut row, next);
+        last = Some(a);
     }
     row.last().copied().unwrap_or(0)
 }

@@ -200,7 +200,12 @@ impl fmt::Display for SweepPlan {
         writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
         writeln!(f, "  per run        {}", self.run)?;
         let per_day = self.run.times(self.runs_per_day);
-        writeln!(f, "  per day        {per_day} ({} runs)", rounded(self.runs_per_day))?;
+        writeln!(
+            f,
+            "  per day        {per_day} ({} {})",
+            rounded(self.runs_per_day),
+            if rounded(self.runs_per_day) == "1" { "run" } else { "runs" }
+        )?;
         if let Some((fits, interval)) = self.request_duration_max().zip(self.interval) {
             let interval = humantime::format_duration(interval);
             let fits = fits.as_secs_f64();

@@ -71,15 +71,15 @@ impl<'a> Section<'a> {
     pub fn choice<T: DeserializeOwned>(&self, key: &'static str, words: &[&str]) -> Option<T> {
         let raw = self.raw(key)?;
         let all = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
-        let message = match raw.get_ref() {
-            DeValue::String(word) if words.contains(&word.as_ref()) => {
+        let message = match raw.get_ref().as_str() {
+            Some(word) if words.contains(&word) => {
                 return self.deserialize(key, raw).map(|placed| placed.value);
             }
-            DeValue::String(word) => match nearest(word, words.iter().copied()) {
+            Some(word) => match nearest(word, words.iter().copied()) {
                 Some(near) => format!("\"{word}\" is not one of {all}; did you mean \"{near}\"?"),
-                None => format!("\"{word}\" is not one of them; write one of {all}"),
+                None => format!("\"{word}\" is not known; write one of {all}"),
             },
-            other => format!("must be a string, not {}; write one of {all}", kind(other)),
+            None => format!("must be a string, not {}; write one of {all}", kind(raw.get_ref())),
         };
         self.notes.complain(&self.at(key, raw.span()), message);
         None
@@ -88,20 +88,13 @@ impl<'a> Section<'a> {
     /// A table inside this one.
     pub fn section(&self, key: &'static str) -> Option<Section<'a>> {
         let raw = self.raw(key)?;
-        match raw.get_ref() {
-            DeValue::Table(table) => Some(Self::new(
-                table,
-                raw.span(),
-                if self.place.is_empty() { key.to_owned() } else { format!("{}: {key}", self.place) },
-                self.path_of(key),
-                self.notes,
-            )),
-            other => {
-                let message = format!("must be a table, not {}; write {{ ... }}", kind(other));
-                self.notes.complain(&self.at(key, raw.span()), message);
-                None
-            }
-        }
+        let DeValue::Table(table) = raw.get_ref() else {
+            let message = format!("must be a table, not {}; write {{ ... }}", kind(raw.get_ref()));
+            self.notes.complain(&self.at(key, raw.span()), message);
+            return None;
+        };
+        let place = if self.place.is_empty() { key.to_owned() } else { format!("{}: {key}", self.place) };
+        Some(Self::new(table, raw.span(), place, self.path_of(key), self.notes))
     }
 
     /// An array of tables, `[[key]]`, each called by its number (from 1) and its name.
@@ -155,8 +148,14 @@ impl<'a> Section<'a> {
         At { span: self.span.clone(), place: self.place.clone() }
     }
 
-    /// A key that must be there is not.
+    /// A key that must be there is not. A misspelt one will be complained about as unknown.
     pub fn missing(&self, key: &str, mend: &str) {
+        let known = self.known.borrow();
+        let unknown =
+            self.table.keys().map(|name| name.get_ref().as_ref()).filter(|name| !known.contains(name));
+        if nearest(key, unknown).is_some() {
+            return;
+        }
         self.notes.complain(&self.here(), format!("key \"{key}\" is missing; {mend}"));
     }
 
@@ -174,16 +173,11 @@ impl<'a> Section<'a> {
                 continue;
             }
             // It may be a misspelt `api_key`.
-            self.notes.mask(value.span());
-            let message = match nearest(name, known.iter().copied()) {
-                Some(near) => format!("unknown key; did you mean \"{near}\"?"),
-                None => {
-                    let mut all: Vec<_> = known.iter().map(|key| format!("\"{key}\"")).collect();
-                    all.sort_unstable();
-                    all.dedup();
-                    format!("unknown key; known here are {}", all.join(", "))
-                }
-            };
+            mask_texts(self.notes, value);
+            let message = nearest(name, known.iter().copied()).map_or_else(
+                || format!("unknown key; known here are {}", listed(&known)),
+                |near| format!("unknown key; did you mean \"{near}\"?"),
+            );
             self.notes.complain(&self.at(name, key.span()), message);
         }
     }
@@ -202,6 +196,23 @@ impl<'a> Section<'a> {
 
     fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+fn listed(keys: &[&str]) -> String {
+    let mut keys: Vec<_> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.join(", ")
+}
+
+/// Hides every text of a value.
+pub(super) fn mask_texts(notes: &Notes, value: &Spanned<DeValue<'_>>) {
+    match value.get_ref() {
+        DeValue::String(_) => notes.mask(value.span()),
+        DeValue::Array(elements) => elements.iter().for_each(|element| mask_texts(notes, element)),
+        DeValue::Table(table) => table.values().for_each(|value| mask_texts(notes, value)),
+        DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => {}
     }
 }
 

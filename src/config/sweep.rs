@@ -14,9 +14,14 @@ use super::{
     nearest::mend,
     section::Section,
 };
-use crate::{protocol::Timeouts, schedule::Schedule};
+use crate::{
+    protocol::Timeouts,
+    schedule::{Schedule, ScheduleError},
+};
 
 type List<T> = Placed<Vec<Placed<T>>>;
+/// A target and the models to probe there.
+type TargetModels = (Arc<Target>, Vec<Arc<str>>);
 
 /// The keys `[defaults]` and a sweep have in common; what is absent is `None`.
 #[derive(Default, Clone)]
@@ -254,14 +259,15 @@ fn schedule(section: &Section<'_>, keys: &SweepKeys, scope: &Scope<'_>) -> Optio
     let schedule = schedule.map_err(|error| section.notes().complain(&at, error.to_string())).ok()?;
     let Some(jitter) = &keys.jitter else { return Some(schedule) };
     let jittered = schedule.clone().with_jitter(jitter.value.0);
-    jittered.map_err(|error| section.notes().complain(&jitter.at, error.to_string())).ok()
+    let place = section.here().place;
+    let message = |error: ScheduleError| {
+        // It may stand in [defaults], far from the schedule it does not suit.
+        if jitter.at.place.starts_with(&place) { error.to_string() } else { format!("{error} in {place}") }
+    };
+    jittered.map_err(|error| section.notes().complain(&jitter.at, message(error))).ok()
 }
 
-fn targets(
-    section: &Section<'_>,
-    keys: &SweepKeys,
-    scope: &Scope<'_>,
-) -> Option<Vec<(Arc<Target>, Vec<Arc<str>>)>> {
+fn targets(section: &Section<'_>, keys: &SweepKeys, scope: &Scope<'_>) -> Option<Vec<TargetModels>> {
     let names = section.list::<Name>("targets");
     if section.raw("targets").is_none() {
         section.missing("targets", "add targets = [\"...\"], the names of [[targets]]");
@@ -298,7 +304,7 @@ fn choose_models(
     filter: Option<&List<Model>>,
     targets: &[(Arc<Target>, At)],
     complete: bool,
-) -> Option<Vec<(Arc<Target>, Vec<Arc<str>>)>> {
+) -> Option<Vec<TargetModels>> {
     let Some(filter) = filter else {
         return Some(targets.iter().map(|(target, _)| (Arc::clone(target), target.models.clone())).collect());
     };

@@ -18,7 +18,7 @@ use super::{
     diagnostic::{At, Placed},
     file::{Base, FilePath, Flag, Model, Name, Text},
     secret::{Environment, Secret, SecretError, check_certificates},
-    section::{Section, kind},
+    section::{Section, kind, mask_texts},
 };
 use crate::protocol::{MaxTokensField, Protocol};
 
@@ -45,6 +45,8 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     if section.raw("name").is_none() {
         section.missing("name", "add name = \"...\", it becomes the label `target`");
     }
+    mask_url(&section, "base_url");
+    mask_url(&section, "proxy");
     let base_url = section.value::<Base>("base_url");
     if section.raw("base_url").is_none() {
         section.missing("base_url", "add base_url = \"https://host/v1\"");
@@ -149,7 +151,7 @@ fn secret(
     }
     let mut entries = table.iter();
     let (Some((form_key, value)), None) = (entries.next(), entries.next()) else {
-        mask_values(section, raw);
+        mask_texts(notes, raw);
         notes.complain(at, format!("must hold exactly one of `env` and `file`; write {form}"));
         return None;
     };
@@ -172,16 +174,18 @@ fn secret(
             Err(format!("must be a string, not {}", kind(value.get_ref())))
         }
         _ => {
-            mask_values(section, raw);
+            mask_texts(notes, raw);
             Err(format!("unknown key; write {form}"))
         }
     };
     result.map_err(|message| notes.complain(&value_at, message)).ok()
 }
 
-fn mask_values(section: &Section<'_>, raw: &Spanned<DeValue<'_>>) {
-    if let DeValue::Table(table) = raw.get_ref() {
-        table.values().for_each(|value| section.notes().mask(value.span()));
+/// Hides a URL that holds a credential where URLs have them.
+fn mask_url(section: &Section<'_>, key: &'static str) {
+    let Some(raw) = section.raw(key) else { return };
+    if raw.get_ref().as_str().is_none_or(|text| text.contains(['@', '?'])) {
+        section.notes().mask(raw.span());
     }
 }
 
@@ -198,13 +202,10 @@ fn extra_headers(
     let Some(headers) = section.section("extra_headers") else { return Vec::new() };
     let mut list = Vec::new();
     for (name, raw) in headers.entries() {
-        let header = match HeaderName::from_bytes(name.value.as_bytes()) {
-            Ok(header) => header,
-            Err(_) => {
-                section.notes().mask(raw.span());
-                section.notes().complain(&name.at, "is not a header name; write one like \"X-Team\"");
-                continue;
-            }
+        let Ok(header) = HeaderName::from_bytes(name.value.as_bytes()) else {
+            section.notes().mask(raw.span());
+            section.notes().complain(&name.at, "is not a header name; write one like \"X-Team\"");
+            continue;
         };
         if let Some(message) = refused_header(&header, has_key) {
             section.notes().mask(raw.span());
@@ -242,12 +243,12 @@ fn refused_header(header: &HeaderName, has_key: bool) -> Option<String> {
 fn extra_body(section: &Section<'_>) -> Map<String, Value> {
     let Some(raw) = section.raw("extra_body") else { return Map::new() };
     let at = section.at("extra_body", raw.span());
-    let body = match raw.get_ref() {
-        DeValue::Table(_) => section
+    let body = match raw.get_ref().as_str() {
+        Some(text) => serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}")),
+        None if raw.get_ref().is_table() => section
             .value::<toml::Table>("extra_body")
             .map_or_else(|| Ok(Value::Object(Map::new())), |table| json(toml::Value::Table(table.value))),
-        DeValue::String(text) => serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}")),
-        other => Err(format!("must be a table, not {}", kind(other))),
+        None => Err(format!("must be a table, not {}", kind(raw.get_ref()))),
     };
     let message = match body {
         Ok(Value::Object(members)) => return members,

@@ -43,6 +43,21 @@ impl Agenda {
         Self(entries.collect())
     }
 
+    /// Goes over to a new set of sweeps. One whose schedule did not change keeps its next start: a reload neither
+    /// skips nor doubles it.
+    pub fn adopt(&mut self, sweeps: &[Arc<Sweep>], now: DateTime<Utc>) {
+        let before = std::mem::replace(self, Self::new(sweeps, now, false));
+        for entry in &mut self.0 {
+            let same = |old: &&Entry| {
+                old.sweep.name == entry.sweep.name && old.sweep.schedule == entry.sweep.schedule
+            };
+            if let Some(old) = before.0.iter().find(same) {
+                entry.base = old.base;
+                entry.due = old.due;
+            }
+        }
+    }
+
     /// Takes what is due at `now`. Occurrences missed while the machine slept or the clock jumped ahead are made
     /// up for by one start, not by many.
     pub fn take_due(&mut self, now: DateTime<Utc>) -> Vec<Due> {

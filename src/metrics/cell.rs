@@ -101,6 +101,11 @@ impl CellMetrics {
         }
     }
 
+    /// Shows nothing of a level that could not be run again: what an earlier run said no longer holds.
+    pub fn forget_level(&self) {
+        self.level.forget();
+    }
+
     fn observe_good(&self, measurement: &Measurement) {
         if let Some(time) = measurement.timeline.first_token() {
             self.time_to_first_token.observe(time.as_secs_f64());
@@ -215,6 +220,13 @@ impl LevelGauges {
             requests_per_second: metrics.level_throughput_requests.child(cell),
             ttft: quantiles(&metrics.level_ttft),
             tpot: quantiles(&metrics.level_tpot),
+        }
+    }
+
+    fn forget(&self) {
+        let latencies = self.ttft.iter().chain(&self.tpot).map(|(_, gauge)| gauge);
+        for gauge in latencies.chain([&self.tokens_per_second, &self.requests_per_second]) {
+            gauge.set(None);
         }
     }
 

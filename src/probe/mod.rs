@@ -18,6 +18,7 @@ use ::http::{HeaderMap, HeaderValue, Request, Uri, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep_until};
 
 use self::{
@@ -115,11 +116,11 @@ impl Endpoint {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         if let Some(secret) = &target.api_key {
-            let (name, value) = target.protocol.auth_header(&secret.reveal())?;
+            let (name, value) = target.protocol.auth_header(secret.reveal().expose_secret())?;
             headers.insert(name, value);
         }
         for (name, secret) in &target.extra_headers {
-            let mut value = HeaderValue::from_str(&secret.reveal())
+            let mut value = HeaderValue::from_str(secret.reveal().expose_secret())
                 .map_err(|_| format!("extra_headers.{name}: not allowed in a header: control characters"))?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
@@ -349,7 +350,7 @@ impl Flight<'_> {
         timeline.tcp = self.spans.tcp;
         timeline.tls = self.spans.tls;
         timeline.sent = self.sent;
-        measurement.redact(|text| self.endpoint.redactor.redact(text));
+        measurement.redact(|text| self.endpoint.redactor.redact(text).into_owned());
         measurement
     }
 

@@ -7,6 +7,7 @@
 //! Layers, top down: [`Reply`] (one answer, whatever the format) <- one file per wire format (an event's payload
 //! to deltas) <- framing (`sse`) (bytes to events).
 
+mod stub; pub use stub::*;
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -139,6 +140,10 @@ pub enum TransportFailure {
     ResetBeforeHeaders(String),
     /// The other side does not speak HTTP, or breaks it.
     NotHttp(String),
+    /// The credential cannot be sent as a header.
+    Credential(String),
+    /// The prober itself broke.
+    Internal(String),
     /// A deadline before the headers.
     Deadline(Deadline),
 }

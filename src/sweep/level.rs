@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Event, Halt, InFlight, Role, delay, shot::{Prepared, Shots}};
+use super::{Event, Halt, InFlight, Role, caught::caught, delay, shot::{Prepared, Shots}};
 use crate::{
     analysis::{FullWindow, LevelSummary, Sample, summarize},
     cell::Cell,
@@ -68,7 +68,9 @@ impl Level {
             () = delay::watch(&mut delays) => {}
         }
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
-        let incomplete = floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        // A level that a fatal failure ended is a failed one; only one that was told to stop says nothing.
+        let incomplete = floor.fatal.get().is_none()
+            && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
         summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
         Finished { summary, delays, fatal: floor.fatal.get().copied() }
@@ -240,10 +242,11 @@ impl Worker {
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
         let _in_flight = self.level.in_flight.enter();
         let mut over = self.floor.over.subscribe();
-        let shot = self.shots.next();
+        let loaded = self.shots.next();
+        let shot = loaded.as_shot();
         tokio::select! {
             biased;
-            measurement = super::caught::caught(self.lane.probe(&shot.as_shot())) => Some(measurement),
+            measurement = caught(self.lane.probe(&shot)) => Some(measurement),
             () = self.halt.cancelled() => None,
             _ = over.wait_for(|over| *over), if role == Role::Filler => None,
         }

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, mpsc};
 pub use self::{
     delay::DELAY_BOUNDS,
     halt::{Brake, Halt, Stop, brake},
-    ladder::{LadderReport, NotRun},
+    ladder::{Cause, LadderReport, NotRun},
     shot::Prepared,
 };
 use crate::{
@@ -69,7 +69,7 @@ pub enum Event {
         /// Which.
         cell: Arc<Cell>,
         /// Why.
-        reason: String,
+        cause: Cause,
     },
     /// A ladder ended.
     LadderEnded {
@@ -141,11 +141,19 @@ impl Drop for InFlightGuard {
 pub struct Fleet(HashMap<Arc<str>, (Prepared, Arc<Semaphore>)>);
 
 impl Fleet {
-    /// Adds a prepared target.
-    pub fn insert(&mut self, prepared: Prepared) {
+    /// Adds a prepared target. One that `before` knows by the same name shares its permit with it, so that a
+    /// sweep still running on an old configuration holds off the sweeps of the new one.
+    pub fn insert(&mut self, prepared: Prepared, before: &Self) {
         let target = prepared.endpoint.target();
-        let permits = if target.allow_overlap { Semaphore::MAX_PERMITS } else { 1 };
-        self.0.insert(target.name.clone(), (prepared, Arc::new(Semaphore::new(permits))));
+        let standing = before.0.get(&target.name);
+        let permits = match standing {
+            Some((old, permits)) if old.endpoint.target().allow_overlap == target.allow_overlap => {
+                permits.clone()
+            }
+            _ if target.allow_overlap => Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            _ => Arc::new(Semaphore::new(1)),
+        };
+        self.0.insert(target.name.clone(), (prepared, permits));
     }
 
     fn member(&self, target: &Target) -> Option<&(Prepared, Arc<Semaphore>)> {
@@ -181,12 +189,12 @@ impl Run {
                 permit = permits.acquire_owned() => permit,
                 () = self.halt.stopping() => break,
             };
-            for (model, &prompt_tokens) in
-                models.iter().flat_map(|model| self.sweep.prompt_tokens.iter().map(move |n| (model, n)))
-            {
-                let report = ladder::climb(&self, &prepared, model, prompt_tokens).await;
-                self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
-                ladders.push(report);
+            for model in &models {
+                for &prompt_tokens in &self.sweep.prompt_tokens {
+                    let report = ladder::climb(&self, &prepared, model, prompt_tokens).await;
+                    self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
+                    ladders.push(report);
+                }
             }
             drop(permit);
         }

@@ -10,7 +10,7 @@ use crate::{
     config::{LevelSettings, PrefixCache},
     measurement::{FailureClass, Measurement},
     probe::{Endpoint, Shot, TraceId},
-    prompt::Prompt,
+    prompt::{self, Nonce, Shape},
     protocol::Ask,
 };
 
@@ -97,10 +97,11 @@ impl Shots {
     pub(super) fn next(&mut self) -> Loaded<'_> {
         self.trace_id = TraceId::random();
         let nonce = match self.settings.prefix_cache {
-            PrefixCache::Cold => Some(fastrand::u64(..)),
-            PrefixCache::Warm => None,
+            PrefixCache::Cold => Nonce::Fresh(fastrand::u64(..)),
+            PrefixCache::Warm => Nonce::Warm,
         };
-        let prompt = Prompt::build(nonce, self.cell.prompt_tokens, self.settings.prompt_language);
+        let shape = Shape::new(self.cell.prompt_tokens, self.settings.prompt_language);
+        let prompt = prompt::build(nonce, shape);
         let include_usage = self.prepared.asks_usage(&self.cell.model);
         Loaded { shots: self, prompt, include_usage }
     }

@@ -4,12 +4,17 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=TOKENPROBE_REVISION");
-    // Grows with every commit and checkout; a path that does not exist would compile everything anew each time.
-    if let Some(log) = first_line("git", &["rev-parse", "--git-path", "logs/HEAD"]) {
+    println!("cargo::rerun-if-changed=src/version");
+    #[allow(clippy::disallowed_methods, reason = "a build script's only input is its environment")]
+    let [given, rustc, profile] =
+        ["TOKENPROBE_REVISION", "RUSTC", "PROFILE"].map(|name| std::env::var(name).ok());
+    // Grows with every commit and checkout. Only releases must not lie; while developing, compiling everything anew
+    // after every commit is not worth it.
+    if profile.as_deref() == Some("release")
+        && let Some(log) = first_line("git", &["rev-parse", "--git-path", "logs/HEAD"])
+    {
         println!("cargo::rerun-if-changed={log}");
     }
-    #[allow(clippy::disallowed_methods, reason = "a build script's only input is its environment")]
-    let [given, rustc] = ["TOKENPROBE_REVISION", "RUSTC"].map(|name| std::env::var(name).ok());
     let revision = given.or_else(|| first_line("git", &["rev-parse", "--short=12", "HEAD"]));
     let rustc = first_line(rustc.as_deref().unwrap_or("rustc"), &["--version"]);
     // "rustc 1.95.0 (f2d3ce0bd 2026-03-21)"
