@@ -14,3 +14,4 @@ mod cli;
 mod harness;
 mod levels;
 mod sockets;
+mod surface;
