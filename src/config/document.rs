@@ -93,7 +93,7 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     for sweep in &sweeps {
         histograms.add_objectives(&sweep.value.objectives);
     }
-    check_series(&root, &histograms, &sweeps, &targets);
+    check_series(&root, &histograms, &sweeps);
     root.finish();
     Config {
         server,
@@ -157,13 +157,8 @@ fn names(root: &Section<'_>, key: &'static str) -> Vec<String> {
     tables.filter_map(|table| table.get("name")?.get_ref().as_str().map(str::to_owned)).collect()
 }
 
-fn check_series(
-    root: &Section<'_>,
-    histograms: &Histograms,
-    sweeps: &[Placed<Sweep>],
-    targets: &[Arc<Target>],
-) {
-    let count = SeriesCount::of(histograms, sweeps.iter().map(|sweep| &sweep.value), targets);
+fn check_series(root: &Section<'_>, histograms: &Histograms, sweeps: &[Placed<Sweep>]) {
+    let count = SeriesCount::of(histograms, sweeps.iter().map(|sweep| &sweep.value));
     if count.total <= histograms.max_series {
         return;
     }

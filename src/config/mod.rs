@@ -41,6 +41,8 @@ pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
 pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};
 pub use series::SeriesCount;
+#[cfg(test)]
+pub(crate) use series::FINDINGS_MAX;
 
 #[cfg(test)]
 mod tests;

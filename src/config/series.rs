@@ -2,9 +2,9 @@
 //!
 //! The metrics themselves are named in `metrics.rs`; here are only their multiplicities, checked against it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
-use super::{Histograms, Objectives, Sweep, Target};
+use super::{Histograms, Objectives, Sweep};
 use crate::measurement::FailureClass;
 
 /// Series by what they multiply with.
@@ -24,49 +24,49 @@ pub struct SeriesCount {
 const HISTOGRAM_EXTRA: usize = 3;
 /// `requests_total`, the two `level_throughput_*`, and three quantiles of `level_ttft_seconds` and `level_tpot_seconds`.
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
-/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, and as many findings as there are names for.
-const PER_LADDER: usize = 2 + 4 + 16;
+/// Room for names of findings.
+pub(crate) const FINDINGS_MAX: usize = 16;
+/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, three reasons of `level_skips_total`,
+/// and as many findings as there are names for.
+const PER_LADDER: usize = 2 + 4 + 3 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
 /// `up` of a target and model.
 const PER_MODEL: usize = 1;
-/// Phases of `connection_phase_seconds`: dns, tcp, tls.
-const PHASES: usize = 3;
-/// Bounds of `connection_phase_seconds` and of `client_delay_seconds`.
-const FIXED_BOUNDS: usize = 15;
+/// `connection_phase_seconds`: three phases, 13 bounds.
+const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
 const PER_SWEEP: usize = 3 + 5 + 4 + 3;
-/// What there is once: probes in flight, client delay, build, reload, process.
-const FIXED: usize = 1 + FIXED_BOUNDS + HISTOGRAM_EXTRA + 1 + 2 + 8;
+/// What there is once: probes in flight, client delay with its 18 bounds, refused connections, build, two of the
+/// reload, seven of the process.
+const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 1 + 1 + 2 + 7;
 
 impl SeriesCount {
-    /// Counts the series of sweeps over targets.
-    pub fn of<'s>(
-        histograms: &Histograms,
-        sweeps: impl IntoIterator<Item = &'s Sweep>,
-        targets: &[Arc<Target>],
-    ) -> Self {
+    /// Counts the series of sweeps.
+    pub fn of<'s>(histograms: &Histograms, sweeps: impl IntoIterator<Item = &'s Sweep>) -> Self {
         let per_cell = per_cell(histograms);
         let mut count = Self { per_cell, total: FIXED, ..Self::default() };
+        let mut models = BTreeSet::new();
+        let mut targets = BTreeSet::new();
         for sweep in sweeps {
             let (cells, ladders) = (sweep.cell_count(), sweep.ladder_count());
-            let models: usize = sweep.targets.iter().map(|(_, models)| models.len()).sum();
+            let sweep_models = sweep.targets.iter().flat_map(|(target, models)| {
+                models.iter().map(move |model| (target.name.clone(), model.clone()))
+            });
+            let sweep_models = sweep_models.collect::<BTreeSet<_>>();
             count.cells = count.cells.saturating_add(cells);
             count.ladders = count.ladders.saturating_add(ladders);
             let series = [
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
-                models.saturating_mul(PER_SWEEP_MODEL),
+                sweep_models.len().saturating_mul(PER_SWEEP_MODEL),
                 PER_SWEEP,
             ];
             count.total = series.into_iter().fold(count.total, usize::saturating_add);
+            targets.extend(sweep.targets.iter().map(|(target, _)| target.name.clone()));
+            models.extend(sweep_models);
         }
-        let models: BTreeSet<_> = targets
-            .iter()
-            .flat_map(|target| target.models.iter().map(|model| (&target.name, model)))
-            .collect();
-        let phases = targets.len().saturating_mul(PHASES * (FIXED_BOUNDS + HISTOGRAM_EXTRA));
-        count.total = count.total.saturating_add(models.len() * PER_MODEL).saturating_add(phases);
+        count.total = count.total.saturating_add(models.len() * PER_MODEL + targets.len() * PER_TARGET);
         count
     }
 }
@@ -82,8 +82,7 @@ fn per_cell(histograms: &Histograms) -> usize {
         + PLAIN_PER_CELL
 }
 
-/// `requests_within_objective_total`: one per objective, and `all` when there is one.
+/// `requests_within_objective_total`: one per objective, and `all`.
 fn objective_series(objectives: &Objectives) -> usize {
-    let set = [objectives.ttft, objectives.tpot, objectives.duration].into_iter().flatten().count();
-    if set == 0 { 0 } else { set + 1 }
+    [objectives.ttft, objectives.tpot, objectives.duration].into_iter().flatten().count() + 1
 }

@@ -1,5 +1,7 @@
 //! Rules of what is counted where, and the text that comes out.
 
+#![allow(clippy::float_cmp, reason = "counts and values that were set come out as they went in")]
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::DateTime;
@@ -7,6 +9,7 @@ use chrono::DateTime;
 use super::*;
 use crate::{
     analysis::{Knee, LevelSummary, Percentiles},
+    config::{Config, FINDINGS_MAX, SeriesCount},
     measurement::{
         ConnectionUse, Failure, Flag, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens,
     },
@@ -335,6 +338,19 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
     let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let catalogue = names::CATALOGUE.iter().map(|spec| format!("{} {}", spec.name, spec.kind.as_str()));
     assert_eq!(shown, catalogue.collect::<Vec<_>>(), "what is shown is the catalogue, in its order");
+}
+
+#[test]
+fn the_configuration_counts_as_many_series_as_are_laid_out() {
+    let file = std::path::Path::new("tests/config/valid/every_key.toml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let environment = |_: &str| Ok("key".to_owned());
+    let config = Config::parse(&text, file, &environment).unwrap();
+    let mut layout = Layout::of(&config, &[0.0; 18]);
+    layout.findings = (0..FINDINGS_MAX).map(|finding| finding.to_string().into()).collect();
+    let count = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+    assert_eq!(count.total, layout.series());
+    assert_eq!(count.cells, layout.cells().count());
 }
 
 #[test]

@@ -7,6 +7,9 @@ mod connections;
 mod page;
 mod status;
 
+#[cfg(test)]
+mod tests;
+
 use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{

@@ -173,7 +173,7 @@ impl Display for Moment {
     }
 }
 
-/// A length of time in its two largest units.
+/// A length of time, as exact as a reader wants it.
 struct Span(TimeDelta);
 
 impl Display for Span {
@@ -181,7 +181,7 @@ impl Display for Span {
         let seconds = self.0.num_seconds().max(0);
         match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
             (0, 0, 0, seconds) => write!(f, "{seconds} s"),
-            (0, 0, minutes, seconds) => write!(f, "{minutes} min {seconds} s"),
+            (0, 0, minutes, _) => write!(f, "{minutes} min"),
             (0, hours, minutes, _) => write!(f, "{hours} h {minutes} min"),
             (days, hours, _, _) => write!(f, "{days} d {hours} h"),
         }

@@ -15,3 +15,4 @@ mod harness;
 mod levels;
 mod simulator;
 mod sockets;
+mod surface;
