@@ -9,6 +9,6 @@
 //! the resulting `measurement` goes through one bounded channel to whoever listens: metrics, progress, tables.
 
 pub mod cell;
-pub mod config;
+// pub mod config;
 pub mod measurement;
 pub mod protocol;
