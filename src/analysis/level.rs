@@ -132,7 +132,6 @@ fn mean(values: impl Iterator<Item = u64>) -> Option<f64> {
 /// Unknown unless the server says how much it took from its cache.
 fn cached_ratio(samples: &[&Sample]) -> Option<f64> {
     let known = samples.iter().filter_map(|sample| Some((sample.cached_tokens?, sample.prompt_tokens?)));
-    let (cached, prompt) =
-        known.fold((0_u64, 0_u64), |(cached, prompt), (c, p)| (cached + c, prompt + p));
+    let (cached, prompt) = known.fold((0_u64, 0_u64), |(cached, prompt), (c, p)| (cached + c, prompt + p));
     (prompt > 0).then(|| cached as f64 / prompt as f64)
 }

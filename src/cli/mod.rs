@@ -38,10 +38,10 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// Least severe level that is logged: error, warn, info, debug, trace
-    #[arg(long = "log.level", global = true, default_value = "info", value_name = "LEVEL")]
+    #[arg(long = "log.level", id = "log_level", global = true, default_value = "info", value_name = "LEVEL")]
     pub level: tracing::Level,
     /// Shape of a log line
-    #[arg(long = "log.format", global = true, default_value = "logfmt", value_name = "FORMAT")]
+    #[arg(long = "log.format", id = "log_format", global = true, default_value = "logfmt", value_name = "FORMAT")]
     pub format: LogFormat,
 }
 
@@ -76,7 +76,7 @@ impl Cli {
             Command::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await
-            },
+            }
         }
     }
 }

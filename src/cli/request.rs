@@ -84,7 +84,8 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     let target = &prepared.endpoint.target().name;
     match args.format {
         Format::Json => {
-            let record = Record::new(&measurement, target, &model, &started_at, &trace_id.to_string());
+            let trace_id = trace_id.to_string();
+            let record = Record::new(&measurement, target, &model, &started_at, &trace_id);
             print(&serde_json::to_string(&record).unwrap_or_default());
         }
         Format::Text => print(&timeline(&measurement, target, &model, trace_id)),
@@ -145,8 +146,8 @@ fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), 
              (--config.file)",
         )
     })?;
-    let config = load::config(args.config_file.as_deref())
-        .map_err(|text| Refused { code: super::CONFIG, text })?;
+    let config =
+        load::config(args.config_file.as_deref()).map_err(|text| Refused { code: super::CONFIG, text })?;
     let target = config.targets.iter().find(|target| *target.name == *name).ok_or_else(|| {
         let known: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
         usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
@@ -200,7 +201,8 @@ fn instants(out: &mut String, measurement: &Measurement) {
         ConnectionUse::New => format!("new connection: {}", spans.join(", ")),
         ConnectionUse::Reused => "reused connection".to_owned(),
     };
-    let first_answer = if line.first_reasoning_token.is_some() { "first answer token" } else { "first token" };
+    let first_answer =
+        if line.first_reasoning_token.is_some() { "first answer token" } else { "first token" };
     let kind = measurement.first_token_kind.map(|kind| format!("{kind:?}").to_lowercase());
     let rows = [
         (line.sent, "request sent", connection),
@@ -231,7 +233,8 @@ fn latencies(out: &mut String, measurement: &Measurement) {
     if line.first_reasoning_token.is_some() {
         let _ = writeln!(out, "to first answer token   {}", known(line.first_answer_token.map(millis)));
     }
-    let _ = writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
+    let _ =
+        writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
     let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}"));
     let _ = writeln!(out, "output tokens / second  {}", known(tps));
     let _ = writeln!(out, "longest chunk gap       {}", known(measurement.gaps.max().map(millis)));
@@ -244,7 +247,7 @@ fn latencies(out: &mut String, measurement: &Measurement) {
         count(tokens.cached_prompt),
         count(tokens.output),
         count(tokens.reasoning),
-        tokens.source
+        tokens.source.as_str()
     );
     if !measurement.flags.is_empty() {
         let flags: Vec<&str> = measurement.flags.iter().map(|flag| flag.as_str()).collect();

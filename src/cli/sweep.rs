@@ -202,8 +202,7 @@ fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Res
 }
 
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
-    let config =
-        load::config(args.config_file.as_deref()).map_err(|text| Refused { code: CONFIG, text })?;
+    let config = load::config(args.config_file.as_deref()).map_err(|text| Refused { code: CONFIG, text })?;
     let redactor = Arc::new(config.redactor());
     let mut fleet = Fleet::default();
     for target in &config.targets {

@@ -40,9 +40,9 @@ pub use diagnostic::ConfigError;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
 pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};
-pub use series::SeriesCount;
 #[cfg(test)]
 pub(crate) use series::FINDINGS_MAX;
+pub use series::SeriesCount;
 
 #[cfg(test)]
 mod tests;

@@ -76,21 +76,13 @@ impl Dialer {
     }
 
     /// Opens a connection within `limit`. The spans are filled as far as it got, also when it fails.
-    pub(super) async fn dial(
-        &self,
-        limit: Duration,
-        spans: &mut Spans,
-    ) -> Result<Dialed, TransportFailure> {
+    pub(super) async fn dial(&self, limit: Duration, spans: &mut Spans) -> Result<Dialed, TransportFailure> {
         timeout(limit, self.dial_unbounded(limit, spans))
             .await
             .unwrap_or(Err(TransportFailure::Deadline(Deadline::Connect)))
     }
 
-    async fn dial_unbounded(
-        &self,
-        limit: Duration,
-        spans: &mut Spans,
-    ) -> Result<Dialed, TransportFailure> {
+    async fn dial_unbounded(&self, limit: Duration, spans: &mut Spans) -> Result<Dialed, TransportFailure> {
         let (host, port) = self.proxy.as_ref().map_or((self.host.as_str(), self.port), |p| (&p.host, p.port));
         let addresses = resolve(host, port, spans).await?;
         let tcp = connect(&addresses, limit, spans).await.map_err(|failure| match &self.proxy {

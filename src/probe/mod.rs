@@ -116,7 +116,10 @@ impl Endpoint {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         if let Some(secret) = &target.api_key {
-            let (name, value) = target.protocol.auth_header(secret.reveal().expose_secret())?;
+            let (name, value) = target
+                .protocol
+                .auth_header(secret.reveal().expose_secret())
+                .map_err(|error| error.to_string())?;
             headers.insert(name, value);
         }
         for (name, secret) in &target.extra_headers {
@@ -139,7 +142,8 @@ impl Endpoint {
         if let Some(Some(value)) = forwards {
             headers.insert(header::PROXY_AUTHORIZATION, value.clone());
         }
-        if !http2 && let Some(authority) = uri.authority()
+        if !http2
+            && let Some(authority) = uri.authority()
             && let Ok(value) = HeaderValue::from_str(authority.as_str())
         {
             headers.insert(header::HOST, value);
@@ -223,7 +227,8 @@ impl Flight<'_> {
             }
         }
         self.connection_use = ConnectionUse::New;
-        let limit = self.shot.timeouts.connect.min(self.shot.timeouts.total).saturating_sub(self.t0.elapsed());
+        let limit =
+            self.shot.timeouts.connect.min(self.shot.timeouts.total).saturating_sub(self.t0.elapsed());
         let dialed = self.endpoint.dialer.dial(limit, &mut self.spans).await?;
         let mut connection = Connection::open(dialed)
             .await
@@ -336,14 +341,16 @@ impl Flight<'_> {
 
     fn reusable(&self, head: &::http::response::Parts) -> bool {
         head.version != ::http::Version::HTTP_10
-            && !head.headers.get_all(header::CONNECTION).iter().any(|v| v.as_bytes().eq_ignore_ascii_case(b"close"))
+            && !head
+                .headers
+                .get_all(header::CONNECTION)
+                .iter()
+                .any(|v| v.as_bytes().eq_ignore_ascii_case(b"close"))
     }
 
     /// Adds what only the network side knows, and redacts what the other side said.
     fn complete(&self, result: Result<Measurement, TransportFailure>) -> Measurement {
-        let mut measurement = result.unwrap_or_else(|failure| {
-            failure.into_measurement(self.t0.elapsed(), self.shot.gap_bounds.clone())
-        });
+        let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
         measurement.connection = self.connection_use;
         let timeline = &mut measurement.timeline;
         timeline.dns = self.spans.dns;

@@ -131,7 +131,8 @@ impl Daemon {
     /// The value of one series of `/metrics`.
     pub(crate) async fn metric(&self, series: &str) -> Option<f64> {
         let text = self.get("/metrics").await.1;
-        let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
+        let line =
+            text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
         line.rsplit(' ').next()?.parse().ok()
     }
 

@@ -11,6 +11,8 @@
 )]
 
 mod cli;
+mod corpus;
+mod fake_clock;
 mod harness;
 mod levels;
 mod simulator;

@@ -113,7 +113,8 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
         socket.set_nodelay(true).unwrap();
         read_request(&mut socket).await;
         sleep(Duration::from_millis(case["head_delay_ms"].as_u64().unwrap())).await;
-        let mut head = format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case["response_status"]);
+        let mut head =
+            format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case["response_status"]);
         for (name, value) in case["response_headers"].as_object().into_iter().flatten() {
             head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
         }
@@ -156,7 +157,8 @@ async fn read_request(socket: &mut TcpStream) -> String {
         bytes.extend_from_slice(&chunk[..read]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
         if body.len() >= length.unwrap_or(0_usize) {
             return text;
         }
@@ -282,7 +284,8 @@ fn compare(case: &Value, measurement: &Measurement) -> Vec<String> {
 
 /// How writes fall into reads is up to the machine: it may add `coalesced` and `burst`, never remove them.
 fn compare_flags(id: &str, expected: &Value, measurement: &Measurement) -> Option<String> {
-    let wanted: Vec<&str> = expected["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    let wanted: Vec<&str> =
+        expected["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
     let up_to_the_machine = |flag: &Flag| matches!(flag, Flag::Coalesced | Flag::Burst);
     let seen: Vec<&str> = measurement
         .flags
