@@ -41,7 +41,13 @@ pub struct LogArgs {
     #[arg(long = "log.level", id = "log_level", global = true, default_value = "info", value_name = "LEVEL")]
     pub level: tracing::Level,
     /// Shape of a log line
-    #[arg(long = "log.format", id = "log_format", global = true, default_value = "logfmt", value_name = "FORMAT")]
+    #[arg(
+        long = "log.format",
+        id = "log_format",
+        global = true,
+        default_value = "logfmt",
+        value_name = "FORMAT"
+    )]
     pub format: LogFormat,
 }
 

@@ -148,6 +148,8 @@ impl Endpoint {
         {
             headers.insert(header::HOST, value);
         }
+        // Credentials are marked sensitive: their values are not printed.
+        tracing::trace!(%form, ?headers, bytes = body.len(), "request");
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = ::http::Method::POST;
         *request.uri_mut() = form;
