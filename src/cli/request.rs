@@ -65,7 +65,7 @@ enum Format {
 
 /// Sends the probe and prints what it observed; exit 1 when it failed.
 pub(super) async fn run(args: RequestArgs) -> ExitCode {
-    let (target, redactor, model) = match choose(&args) {
+    let Chosen { target, redactor, model } = match choose(&args) {
         Ok(chosen) => chosen,
         Err(Refused { code, text }) => {
             tell(&text);
@@ -133,12 +133,23 @@ fn usage(text: impl Into<String>) -> Refused {
     Refused { code: USAGE, text: format!("error: {}", text.into()) }
 }
 
-fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), Refused> {
+/// What the flags ask for.
+struct Chosen {
+    target: Arc<Target>,
+    redactor: Arc<Redactor>,
+    model: Arc<str>,
+}
+
+fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
     if let Some(base_url) = &args.endpoint.base_url {
         let model = args.model.as_deref().ok_or_else(|| usage("--model is needed beside --base-url"))?;
         let models = [model.to_owned()];
         let (target, redactor) = args.endpoint.target(base_url, &models).map_err(usage)?;
-        return Ok((Arc::new(target), Arc::new(redactor), Arc::from(model)));
+        return Ok(Chosen {
+            target: Arc::new(target),
+            redactor: Arc::new(redactor),
+            model: Arc::from(model),
+        });
     }
     let name = args.target.as_deref().ok_or_else(|| {
         usage(
@@ -156,7 +167,7 @@ fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), 
         Some(model) => Arc::from(model.as_str()),
         None => target.models.first().cloned().ok_or_else(|| usage("--model is needed"))?,
     };
-    Ok((target.clone(), Arc::new(config.redactor()), model))
+    Ok(Chosen { target: target.clone(), redactor: Arc::new(config.redactor()), model })
 }
 
 /// The timeline as a person reads it.

@@ -132,14 +132,13 @@ impl Endpoint {
     }
 
     fn request(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes, http2: bool) -> Request<Full<Bytes>> {
-        let forwards = self.dialer.forwards();
-        let form = if http2 || forwards.is_some() {
+        let form = if http2 || self.dialer.forwards() {
             uri.clone()
         } else {
             let path = uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str);
             path.parse().unwrap_or_else(|_| uri.clone())
         };
-        if let Some(Some(value)) = forwards {
+        if let Some(value) = self.dialer.forward_authorization() {
             headers.insert(header::PROXY_AUTHORIZATION, value.clone());
         }
         if !http2
@@ -287,7 +286,7 @@ impl Flight<'_> {
             at,
         );
         let (ended, ending) = self.read_body(&mut connection, &mut body, &mut reply).await;
-        if ending == Ending::Clean && self.reusable(&head) {
+        if ending == Ending::Clean && is_reusable(&head) {
             lane.connection = Some(connection);
         }
         Ok(reply.end(ended, ending))
@@ -341,15 +340,6 @@ impl Flight<'_> {
         }
     }
 
-    fn reusable(&self, head: &::http::response::Parts) -> bool {
-        head.version != ::http::Version::HTTP_10
-            && !head
-                .headers
-                .get_all(header::CONNECTION)
-                .iter()
-                .any(|v| v.as_bytes().eq_ignore_ascii_case(b"close"))
-    }
-
     /// Adds what only the network side knows, and redacts what the other side said.
     fn complete(&self, result: Result<Measurement, TransportFailure>) -> Measurement {
         let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
@@ -366,6 +356,12 @@ impl Flight<'_> {
     fn since(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.t0)
     }
+}
+
+/// Whether the connection may carry another request after this answer.
+fn is_reusable(head: &::http::response::Parts) -> bool {
+    let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    head.version != ::http::Version::HTTP_10 && !head.headers.get_all(header::CONNECTION).iter().any(closes)
 }
 
 fn send_failure(error: &hyper::Error) -> TransportFailure {
