@@ -11,6 +11,7 @@
 )]
 
 mod cli;
+mod documents;
 mod harness;
 mod levels;
 mod simulator;
