@@ -17,6 +17,7 @@
 mod cli;
 mod corpus;
 mod fake_clock;
+mod documents;
 mod harness;
 mod levels;
 mod simulator;
