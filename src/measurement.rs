@@ -3,6 +3,11 @@
 //! A failed probe is a value here, never an `Err`. This module knows nothing of sockets, wire formats or
 //! clocks: every instant is a [`Duration`] since the probe's t0, which was read before a connection was acquired.
 
+pub mod record;
+
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::Serialize;
