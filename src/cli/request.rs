@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
-    measurement::{ConnectionUse, Measurement, Record},
+    measurement::{
+        ConnectionUse, Measurement,
+        record::{Record, Subject},
+    },
     probe::{Endpoint, Lane, Shot, TraceId},
     prompt::{self, Nonce, Shape},
     protocol::Ask,
@@ -85,7 +88,9 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     match args.format {
         Format::Json => {
             let trace_id = trace_id.to_string();
-            let record = Record::new(&measurement, target, &model, &started_at, &trace_id);
+            let subject =
+                Subject { target, model: &model, started_at: &started_at, trace_id: Some(&trace_id) };
+            let record = Record::new(&measurement, subject);
             print(&serde_json::to_string(&record).unwrap_or_default());
         }
         Format::Text => print(&timeline(&measurement, target, &model, trace_id)),

@@ -16,8 +16,8 @@
 
 mod cli;
 mod corpus;
-mod fake_clock;
 mod documents;
+mod fake_clock;
 mod harness;
 mod levels;
 mod simulator;
