@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 use super::{
     FAILED, USAGE,
     adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
-    load, print, tell,
+    load, print, suggest, tell,
 };
 use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
     measurement::{
-        ConnectionUse, Measurement,
+        ConnectionUse, FailureClass, Measurement,
         record::{Record, Subject},
     },
     probe::{Endpoint, Lane, Shot, TraceId},
@@ -84,6 +84,11 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     };
     let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
     let (measurement, trace_id) = send(&args, &prepared, &model).await;
+    if measurement.outcome.failure().is_some_and(|failure| failure.class == FailureClass::ModelNotFound)
+        && let Some(suggestion) = suggest(&prepared.endpoint, &model).await
+    {
+        tell(&suggestion);
+    }
     let target = &prepared.endpoint.target().name;
     match args.format {
         Format::Json => {

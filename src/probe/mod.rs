@@ -5,8 +5,10 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates.
+//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
+//! there are.
 
+mod catalogue;
 mod connect;
 mod http;
 mod stamped;
@@ -38,6 +40,7 @@ const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Endpoint {
     target: Arc<Target>,
+    tls: Option<Arc<rustls::ClientConfig>>,
     dialer: Dialer,
     redactor: Arc<Redactor>,
 }
@@ -97,8 +100,8 @@ impl Endpoint {
         } else {
             None
         };
-        let dialer = Dialer::new(&target, tls);
-        Ok(Self { target, dialer, redactor })
+        let dialer = Dialer::new(&target, tls.clone());
+        Ok(Self { target, tls, dialer, redactor })
     }
 
     /// The target this endpoint reaches.
