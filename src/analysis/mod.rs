@@ -1,9 +1,16 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
+mod knee;
+mod level;
 mod percentile;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
+pub use knee::{Knee, knee, meets, safe_concurrency};
+pub use level::{FullWindow, Sample, summarize};
 pub use percentile::{Percentiles, percentile};
 
 use crate::measurement::FailureClass;

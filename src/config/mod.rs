@@ -1,9 +1,30 @@
 //! The configuration as types that cannot hold a bad value.
 //!
 //! [`Config::load`] reads one TOML file; what it returns needs no further checking. Domain types here are not
-//! the TOML's shape: the file's own types live in `file.rs` and are turned into these.
+//! the TOML's shape: the file's own values live in `file.rs` and are turned into these, table by table, by
+//! `document.rs`, `target.rs`, `sweep.rs` and `histograms.rs`.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+mod base_url;
+mod diagnostic;
+mod document;
+mod file;
+mod histograms;
+mod nearest;
+mod plan;
+mod redact;
+mod secret;
+mod section;
+mod series;
+mod sweep;
+mod target;
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderName, Uri};
 use serde_json::{Map, Value};
@@ -13,6 +34,19 @@ use crate::{
     protocol::{MaxTokensField, Protocol, Timeouts},
     schedule::Schedule,
 };
+
+pub use base_url::{BaseUrl, BaseUrlError};
+pub use diagnostic::ConfigError;
+pub(crate) use nearest::nearest;
+pub use plan::{Plan, SweepPlan};
+pub use redact::Redactor;
+pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};
+#[cfg(test)]
+pub(crate) use series::FINDINGS_MAX;
+pub use series::SeriesCount;
+
+#[cfg(test)]
+mod tests;
 
 /// A whole configuration.
 #[derive(Debug)]
@@ -53,8 +87,8 @@ pub struct Histograms {
     pub max_series: usize,
 }
 
-/// `[[targets]]`: one endpoint.
-#[derive(Debug)]
+/// `[[targets]]`: one endpoint. `Debug` shows no credential.
+#[derive(Clone)]
 pub struct Target {
     /// Unique name; the `target` label.
     pub name: Arc<str>,
@@ -82,10 +116,6 @@ pub struct Target {
     pub allow_overlap: bool,
 }
 
-/// A base URL: `http` or `https`, no userinfo, query or fragment; the path is kept as written, less trailing slashes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseUrl(pub(crate) String);
-
 /// Which HTTP version to speak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum HttpVersion {
@@ -111,7 +141,7 @@ pub struct TlsTrust {
 }
 
 /// `[[sweeps]]`: a named grid on a schedule.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sweep {
     /// Unique name; the `sweep` label.
     pub name: Arc<str>,
@@ -209,4 +239,170 @@ pub struct Abort {
     pub failure_ratio: f64,
     /// Stop climbing one level after the knee.
     pub after_knee: bool,
+}
+
+impl Config {
+    /// Every cell, in the order sweeps run them: target by target, model by model, prompt lengths and then
+    /// concurrency ascending.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        self.sweeps.iter().flat_map(|sweep| sweep.cells()).collect()
+    }
+
+    /// The target of a name.
+    #[must_use]
+    pub fn target(&self, name: &str) -> Option<&Arc<Target>> {
+        self.targets.iter().find(|target| target.name.as_ref() == name)
+    }
+
+    /// The sweep of a name.
+    #[must_use]
+    pub fn sweep(&self, name: &str) -> Option<&Arc<Sweep>> {
+        self.sweeps.iter().find(|sweep| sweep.name.as_ref() == name)
+    }
+
+    /// Every credential it holds.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Secret> {
+        self.targets.iter().flat_map(|target| target.secrets()).collect()
+    }
+
+    /// Takes these credentials out of texts.
+    #[must_use]
+    pub fn redactor(&self) -> Redactor {
+        Redactor::new(self.secrets())
+    }
+}
+
+impl Target {
+    /// A target that stands in no file. Everything else is as if unset, and public.
+    #[must_use]
+    pub fn ad_hoc(base_url: BaseUrl, protocol: Protocol, models: Vec<Arc<str>>) -> Self {
+        Self {
+            name: base_url.host().into(),
+            base_url,
+            protocol,
+            api_key: None,
+            models,
+            extra_body: Map::new(),
+            extra_headers: Vec::new(),
+            max_tokens_field: MaxTokensField::default(),
+            http_version: HttpVersion::default(),
+            proxy: None,
+            tls: TlsTrust::default(),
+            allow_overlap: false,
+        }
+    }
+
+    /// Every credential of this target: key, header values, the proxy's userinfo.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Secret> {
+        let headers = self.extra_headers.iter().map(|(_, value)| value.clone());
+        let proxy = self.proxy.as_ref().and_then(proxy_password);
+        self.api_key.iter().cloned().chain(headers).chain(proxy).collect()
+    }
+}
+
+fn proxy_password(proxy: &Uri) -> Option<Secret> {
+    let (userinfo, _) = proxy.authority()?.as_str().rsplit_once('@')?;
+    let password = userinfo.split_once(':').map_or(userinfo, |(_, password)| password);
+    Secret::literal(password).ok()
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("name", &self.name)
+            .field("base_url", &self.base_url.as_str())
+            .field("protocol", &self.protocol)
+            .field("models", &self.models)
+            .field("api_key", &self.api_key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sweep {
+    /// A sweep that stands in no file and never starts on its own: one target, all its models.
+    #[must_use]
+    pub fn ad_hoc(target: Arc<Target>, mut prompt_tokens: Vec<u32>, mut concurrency: Vec<u32>) -> Self {
+        for numbers in [&mut prompt_tokens, &mut concurrency] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        let models = target.models.clone();
+        Self {
+            name: "ad-hoc".into(),
+            schedule: Schedule::manual(),
+            run_on_start: false,
+            targets: vec![(target, models)],
+            prompt_tokens,
+            concurrency,
+            level: LevelSettings::default(),
+            objectives: Objectives::default(),
+            abort: Abort::default(),
+        }
+    }
+
+    /// Its cells, in the order they are run.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
+        let models = self.targets.iter().flat_map(|(target, models)| {
+            models.iter().map(move |model| (Arc::clone(&target.name), Arc::clone(model)))
+        });
+        models.flat_map(move |(target, model)| {
+            self.prompt_tokens.iter().flat_map(move |prompt_tokens| {
+                let (target, model) = (Arc::clone(&target), Arc::clone(&model));
+                self.concurrency.iter().map(move |concurrency| Cell {
+                    sweep: Arc::clone(&self.name),
+                    target: Arc::clone(&target),
+                    model: Arc::clone(&model),
+                    prompt_tokens: *prompt_tokens,
+                    concurrency: *concurrency,
+                })
+            })
+        })
+    }
+}
+
+impl LevelSettings {
+    /// Warm-up requests of a level: as many as wanted, and one per worker at least.
+    #[must_use]
+    pub fn warmup(&self, concurrency: u32) -> u32 {
+        self.warmup_requests.max(concurrency)
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen_address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9877)),
+            shutdown_grace: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Default for LevelSettings {
+    fn default() -> Self {
+        Self {
+            requests: 40,
+            warmup_requests: 1,
+            max_tokens: 64,
+            temperature: None,
+            timeouts: Timeouts {
+                connect: Duration::from_secs(5),
+                headers: Duration::from_secs(60),
+                first_token: Duration::from_secs(60),
+                stall: Duration::from_secs(30),
+                total: Duration::from_secs(120),
+            },
+            connection: ConnectionPolicy::default(),
+            prefix_cache: PrefixCache::default(),
+            prompt_language: PromptLanguage::default(),
+        }
+    }
+}
+
+impl Default for Abort {
+    fn default() -> Self {
+        Self { failure_ratio: 0.5, after_knee: false }
+    }
 }

@@ -1,0 +1,43 @@
+//! `serve --demo`: simulated models and sweeps over them, in one process; no file, no key, no other service.
+
+use std::{net::SocketAddr, path::Path};
+
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::{
+    config::{Config, process_environment},
+    simulator,
+};
+
+/// What the demo probes. Two targets, so that the quick sweep is not held up by the long ladder.
+const CONFIG: &str = include_str!("demo.toml");
+
+/// Starts the simulators and returns the configuration that probes them.
+///
+/// # Errors
+/// No socket on loopback is to be had.
+pub(super) async fn start(owned: &mut JoinSet<()>) -> Result<Config, String> {
+    let mut text = CONFIG.to_owned();
+    for name in ["CHAT", "LONG"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        owned.spawn(async move {
+            let settings = simulator::Settings::default();
+            if let Err(error) = simulator::serve(listener, settings, std::future::pending()).await {
+                tracing::error!(%error, "the simulator stopped");
+            }
+        });
+        text = text.replace(&format!("{{{name}}}"), &address.to_string());
+    }
+    Config::parse(&text, Path::new("demo.toml"), &process_environment).map_err(|error| error.to_string())
+}
+
+/// Where to look.
+pub(super) fn greeting(address: SocketAddr) -> String {
+    format!(
+        "\n  demo: two simulated models (qwen3-8b, qwen3-14b) are being probed every few seconds\n\n  \
+         status page   http://{address}/\n  \
+         metrics       curl -s http://{address}/metrics | grep time_to_first_token\n  \
+         stop          Ctrl-C\n"
+    )
+}

@@ -1,0 +1,134 @@
+//! The command line: one file per subcommand. stdout is the result, stderr everything else.
+//!
+//! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
+
+mod adhoc;
+mod demo;
+mod load;
+mod request;
+mod serve;
+mod simulate;
+mod sweep;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{
+    config::{nearest, process_environment},
+    probe::Endpoint,
+};
+
+/// Ran, and something failed.
+const FAILED: u8 = 1;
+/// Bad usage that clap cannot see.
+const USAGE: u8 = 2;
+/// Most models named in a suggestion.
+const SUGGESTIONS_MAX: usize = 12;
+/// Bad configuration (`EX_CONFIG` of sysexits).
+const CONFIG: u8 = 78;
+
+/// Probes LLM endpoints on a schedule and exports TTFT, TPOT and TPS to Prometheus.
+#[derive(Debug, Parser)]
+#[command(name = "tokenprobe", version, about, max_term_width = 110, arg_required_else_help = true)]
+pub struct Cli {
+    /// How logs are written to stderr.
+    #[command(flatten)]
+    pub log: LogArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Logging flags.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Least severe level that is logged: error, warn, info, debug, trace
+    #[arg(long = "log.level", id = "log_level", global = true, default_value = "info", value_name = "LEVEL")]
+    pub level: tracing::Level,
+    /// Shape of a log line
+    #[arg(
+        long = "log.format",
+        id = "log_format",
+        global = true,
+        default_value = "logfmt",
+        value_name = "FORMAT"
+    )]
+    pub format: LogFormat,
+}
+
+/// Shape of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// `ts=... level=info msg="..." key=value`
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon: sweeps on schedule, /metrics for Prometheus
+    Serve(serve::ServeArgs),
+    /// Run sweeps once, now, and print the table
+    Sweep(Box<sweep::SweepArgs>),
+    /// Send one probe and print its timeline
+    Request(Box<request::RequestArgs>),
+    /// Run the simulated model server alone
+    Simulate(simulate::Args),
+}
+
+impl Cli {
+    /// Runs the chosen command to its end.
+    pub async fn run(self) -> ExitCode {
+        match self.command {
+            Command::Serve(args) => serve::run(args).await,
+            Command::Sweep(args) => sweep::run(*args).await,
+            Command::Request(args) => request::run(*args).await,
+            Command::Simulate(args) => {
+                let environment = |name: &str| process_environment(name).ok();
+                simulate::run(args, environment, terminated()).await
+            }
+        }
+    }
+}
+
+/// Resolves when the process is told to stop: SIGTERM, or Ctrl-C.
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut term) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// What an endpoint that does not know a model offers instead: one line, or nothing when it does not say.
+async fn suggest(endpoint: &Endpoint, model: &str) -> Option<String> {
+    let served = endpoint.served_models().await.ok().filter(|served| !served.is_empty())?;
+    let more = served.len().saturating_sub(SUGGESTIONS_MAX);
+    let list = served.iter().take(SUGGESTIONS_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let near = nearest(model, served.iter().map(String::as_str));
+    let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+    Some(format!("the endpoint lists {}{more}{near}", list.join(", ")))
+}
+
+/// Prints a result to stdout. A closed pipe (`| head`) is no failure.
+fn print(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    if !text.ends_with('\n') {
+        let _ = out.write_all(b"\n");
+    }
+    let _ = out.flush();
+}
+
+/// Tells the person at the terminal something that is not the result.
+#[allow(clippy::print_stderr, reason = "stderr is where everything but the result goes")]
+fn tell(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,93 @@
+//! `tokenprobe serve`: the daemon.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use chrono::Utc;
+use clap::Args;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+
+use super::{CONFIG, FAILED, load, print, tell, terminated};
+use crate::{
+    config::{Config, Plan},
+    daemon::{Daemon, Source},
+    server,
+};
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Configuration file
+    #[arg(long = "config.file", value_name = "FILE", default_value = load::DEFAULT_FILE, conflicts_with = "demo")]
+    config_file: PathBuf,
+    /// Check the configuration, print what it would do, and exit
+    #[arg(long = "config.check")]
+    check: bool,
+    /// Probe simulated models, without a configuration file
+    #[arg(long)]
+    demo: bool,
+    /// Where /metrics is served; overrides the configuration file
+    #[arg(long = "web.listen-address", value_name = "ADDRESS")]
+    listen_address: Option<SocketAddr>,
+    /// Allow POST /-/reload and POST /api/v1/sweeps/NAME/run
+    #[arg(long = "web.enable-lifecycle")]
+    lifecycle: bool,
+}
+
+/// Runs the daemon until it is told to stop.
+pub(super) async fn run(args: ServeArgs) -> ExitCode {
+    let mut owned = JoinSet::new();
+    let loaded: Result<(Config, Source), String> = if args.demo {
+        super::demo::start(&mut owned).await.map(|config| (config, Source::BuiltIn))
+    } else {
+        load::config(Some(&args.config_file)).map(|config| (config, Source::File(args.config_file.clone())))
+    };
+    let (config, source) = match loaded {
+        Ok(loaded) => loaded,
+        Err(text) => {
+            tell(&text);
+            return ExitCode::from(CONFIG);
+        }
+    };
+    if args.check {
+        print(&Plan::new(&config, Utc::now()).to_string());
+        for warning in &config.warnings {
+            tell(&format!("warning: {warning}"));
+        }
+        return ExitCode::SUCCESS;
+    }
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    match serve(args, config, source).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            tracing::error!("{text}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+async fn serve(args: ServeArgs, config: Config, source: Source) -> Result<(), String> {
+    let address = args.listen_address.unwrap_or(config.server.listen_address);
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        format!("cannot listen on {address}: {error}; choose another with --web.listen-address")
+    })?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let (targets, sweeps) = (config.targets.len(), config.sweeps.len());
+    let (daemon, surface) = Daemon::new(config, source, args.lifecycle, Utc::now())?;
+    let (stop_server, server_stops) = oneshot::channel::<()>();
+    let mut server = JoinSet::new();
+    server.spawn(server::serve(listener, surface, async {
+        let _ = server_stops.await;
+    }));
+    tracing::info!(%address, targets, sweeps, version = env!("CARGO_PKG_VERSION"), "serving");
+    if args.demo {
+        tell(&super::demo::greeting(address));
+    }
+    daemon.run(terminated()).await;
+    // Served until now, so that the last numbers can be scraped and readiness says that it is going.
+    let _ = stop_server.send(());
+    while server.join_next().await.is_some() {}
+    tracing::info!("stopped");
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! `tokenprobe sweep`: runs sweeps once, now, and prints the table.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use super::{
+    CONFIG, FAILED, USAGE,
+    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
+    load, print, suggest, tell, terminated,
+};
+use crate::{
+    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
+    measurement::FailureClass,
+    probe::Endpoint,
+    report::{Named, Style, csv, legend, sweep_json, table},
+    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
+};
+
+/// Events that may wait for the progress bar.
+const EVENTS_MAX: usize = 1024;
+
+/// Flags of `sweep`.
+#[derive(Debug, Args)]
+pub(super) struct SweepArgs {
+    /// Sweeps of the configuration file to run; all of them when none is named
+    #[arg(value_name = "NAME", conflicts_with = "base_url")]
+    names: Vec<String>,
+    /// Configuration file
+    #[arg(long = "config.file", id = "config_file", value_name = "FILE")]
+    config_file: Option<PathBuf>,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    /// Model of the ad-hoc ladder; may be given more than once
+    #[arg(long = "model", value_name = "MODEL", requires = "base_url")]
+    models: Vec<String>,
+    /// Concurrency levels, ascending
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: Vec<u32>,
+    /// Measured requests per level
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    requests: u32,
+    /// Wanted prompt lengths in tokens
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1000",
+          value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    prompt_tokens: Vec<u32>,
+    /// Language of the prompts: en, zh, mixed
+    #[arg(long, value_name = "LANGUAGE", default_value = "en", value_parser = prompt_language)]
+    prompt_language: PromptLanguage,
+    /// Whether a prefix cache may answer: cold (a fresh prompt each time) or warm
+    #[arg(long, value_name = "cold|warm", default_value = "cold", value_parser = prefix_cache)]
+    prefix_cache: PrefixCache,
+    /// Most tokens to generate
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: u32,
+    /// Sampling temperature; left out when not given
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    #[command(flatten)]
+    timeouts: TimeoutArgs,
+    /// Shape of the result
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+    Markdown,
+}
+
+/// What is to be run, wherever it came from.
+struct Plan {
+    sweeps: Vec<Arc<Sweep>>,
+    fleet: Fleet,
+    histograms: Histograms,
+}
+
+struct Refused {
+    code: u8,
+    text: String,
+}
+
+/// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
+pub(super) async fn run(args: SweepArgs) -> ExitCode {
+    let plan = match plan(&args) {
+        Ok(plan) => plan,
+        Err(Refused { code, text }) => {
+            tell(&text);
+            return ExitCode::from(code);
+        }
+    };
+    let mut failed = false;
+    let (brake, halt) = brake();
+    // The first Ctrl-C ends the run and prints what there is.
+    let mut watcher = JoinSet::new();
+    watcher.spawn(async move {
+        terminated().await;
+        brake.pull(Stop::Cancel);
+        std::future::pending::<()>().await;
+        drop(brake);
+    });
+    for sweep in &plan.sweeps {
+        let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+        let (events, inbox) = mpsc::channel(EVENTS_MAX);
+        let run = Run {
+            sweep: sweep.clone(),
+            fleet: plan.fleet.clone(),
+            gap_bounds: plan.histograms.time_per_output_token_seconds.clone().into(),
+            events,
+            halt: halt.clone(),
+            in_flight: InFlight::default(),
+        };
+        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet));
+        let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
+        show(&named, args.format);
+        failed |= has_failures(&report);
+        if report.result == SweepResult::Aborted {
+            tell("interrupted: the numbers above are incomplete");
+            return ExitCode::from(FAILED);
+        }
+    }
+    ExitCode::from(if failed { FAILED } else { 0 })
+}
+
+fn show(named: &Named<'_>, format: Format) {
+    match format {
+        Format::Table | Format::Markdown => {
+            let style = if format == Format::Table { Style::Text } else { Style::Markdown };
+            print(&table(named, style));
+            let legend = legend(named);
+            if !legend.is_empty() {
+                print(&format!("\n{}", legend.join("\n")));
+            }
+        }
+        Format::Json => print(&sweep_json(named).unwrap_or_default()),
+        Format::Csv => print(&csv(named).unwrap_or_default()),
+    }
+}
+
+fn has_failures(report: &SweepReport) -> bool {
+    let not_run = report.ladders.iter().any(|ladder| !ladder.not_run.is_empty() && ladder.levels.is_empty());
+    let failed = |level: &crate::analysis::LevelSummary| level.ok < level.requests || level.requests == 0;
+    not_run || report.ladders.iter().flat_map(|ladder| &ladder.levels).any(failed)
+}
+
+/// Shows progress on a terminal and the reason of the first failure of each level; silent in a pipe otherwise.
+async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) {
+    let levels: u64 = sweep
+        .targets
+        .iter()
+        .map(|(_, models)| (models.len() * sweep.prompt_tokens.len() * sweep.concurrency.len()) as u64)
+        .sum();
+    let bar = ProgressBar::new(levels * u64::from(sweep.level.requests));
+    let style = ProgressStyle::with_template("{msg}  [{bar:30}] {pos}/{len} requests  {elapsed} (eta {eta})");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    let mut told = false;
+    while let Some(event) = inbox.recv().await {
+        match event {
+            Event::LevelStarted { cell, .. } => {
+                told = false;
+                bar.set_message(format!(
+                    "{} {} tokens, concurrency {}",
+                    cell.model, cell.prompt_tokens, cell.concurrency
+                ));
+            }
+            Event::Probed { role: Role::Measured, measurement, cell, .. } => {
+                bar.inc(1);
+                if let Some(failure) = measurement.outcome.failure().filter(|_| !told) {
+                    told = true;
+                    let line = format!(
+                        "{} at concurrency {}: {}: {}",
+                        cell.model, cell.concurrency, failure.class, failure.message
+                    );
+                    bar.suspend(|| tell(&line));
+                    let unknown = failure.class == FailureClass::ModelNotFound;
+                    if let Some(endpoint) = fleet.endpoint(&cell.target).filter(|_| unknown)
+                        && let Some(suggestion) = suggest(endpoint, &cell.model).await
+                    {
+                        bar.suspend(|| tell(&suggestion));
+                    }
+                }
+            }
+            Event::LevelNotRun { .. } => bar.inc(u64::from(sweep.level.requests)),
+            Event::Probed { .. } | Event::LevelEnded { .. } | Event::LadderEnded { .. } => {}
+        }
+    }
+    bar.finish_and_clear();
+}
+
+fn plan(args: &SweepArgs) -> Result<Plan, Refused> {
+    match &args.endpoint.base_url {
+        Some(base_url) => ad_hoc(args, base_url),
+        None => from_file(args),
+    }
+}
+
+fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Result<Prepared, Refused> {
+    let endpoint = Endpoint::new(target.clone(), redactor.clone());
+    endpoint.map(Prepared::new).map_err(|error| Refused {
+        code: CONFIG,
+        text: format!("error: target \"{}\": {error}", target.name),
+    })
+}
+
+fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
+    let config = load::config(args.config_file.as_deref()).map_err(|text| Refused { code: CONFIG, text })?;
+    let redactor = Arc::new(config.redactor());
+    let mut fleet = Fleet::default();
+    for target in &config.targets {
+        fleet.insert(prepare(target, &redactor)?, &Fleet::default());
+    }
+    let mut sweeps = Vec::new();
+    for name in &args.names {
+        let found = config.sweeps.iter().find(|sweep| *sweep.name == **name);
+        sweeps.push(found.cloned().ok_or_else(|| {
+            let known: Vec<&str> = config.sweeps.iter().map(|sweep| &*sweep.name).collect();
+            let text =
+                format!("error: no sweep \"{name}\" in the configuration; it has: {}", known.join(", "));
+            Refused { code: USAGE, text }
+        })?);
+    }
+    if sweeps.is_empty() {
+        sweeps.clone_from(&config.sweeps);
+    }
+    Ok(Plan { sweeps, fleet, histograms: config.histograms })
+}
+
+fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
+    let refused = |text: String| Refused { code: USAGE, text: format!("error: {text}") };
+    if args.models.is_empty() {
+        return Err(refused("--model is needed beside --base-url; give it once per model".into()));
+    }
+    let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(refused)?;
+    let target = Arc::new(target);
+    let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
+    sweep.level = LevelSettings {
+        requests: args.requests,
+        max_tokens: args.max_tokens,
+        temperature: args.temperature,
+        timeouts: args.timeouts.timeouts(),
+        prefix_cache: args.prefix_cache,
+        prompt_language: args.prompt_language,
+        ..LevelSettings::default()
+    };
+    let mut fleet = Fleet::default();
+    fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
+    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default() })
+}

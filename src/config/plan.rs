@@ -1,0 +1,267 @@
+//! What a configuration will do, before it does it: the answer of `--config.check`.
+//!
+//! Pure: the instant from which starts are counted is an argument.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use chrono_tz::Tz;
+
+use super::{Config, SeriesCount, Sweep};
+
+#[cfg(test)]
+mod tests;
+
+/// Starts, load and series of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// One per sweep, in file order.
+    pub sweeps: Vec<SweepPlan>,
+    /// Series at `/metrics`.
+    pub series: SeriesCount,
+    /// The limit.
+    pub max_series: usize,
+    /// What is legal but unwise: of the file, and of the plan.
+    pub warnings: Vec<String>,
+}
+
+/// What one sweep will do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepPlan {
+    /// Name of the sweep.
+    pub name: Arc<str>,
+    /// When, in words.
+    pub schedule: String,
+    /// The next starts, jitter aside, in the sweep's zone.
+    pub next_starts: Vec<DateTime<Tz>>,
+    /// Targets and their models.
+    pub targets: Vec<(Arc<str>, Vec<Arc<str>>)>,
+    /// Prompt lengths.
+    pub prompt_tokens: Vec<u32>,
+    /// Concurrency levels.
+    pub concurrency: Vec<u32>,
+    /// Load of one run, nothing aborted.
+    pub run: Load,
+    /// Runs per day, averaged over the next four weeks.
+    pub runs_per_day: f64,
+    /// Requests one after another in a run: at each level, requests shared among its workers.
+    pub rounds: u64,
+    /// The shortest time between starts.
+    pub interval: Option<Duration>,
+}
+
+/// Work sent to endpoints, warm-up included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests.
+    pub requests: u64,
+    /// Prompt tokens, as wanted.
+    pub prompt_tokens: u64,
+    /// Output tokens at most.
+    pub output_tokens: u64,
+}
+
+/// How many starts are shown.
+const STARTS: usize = 3;
+/// What runs per day are averaged over.
+const DAYS: i64 = 28;
+/// Enough starts to know the average.
+const STARTS_COUNTED_MAX: usize = 20_000;
+/// Faster than any service: a run that takes longer than its interval even so cannot fit.
+const FASTEST_PREFILL_PER_TOKEN: Duration = Duration::from_micros(5);
+const FASTEST_DECODE_PER_TOKEN: Duration = Duration::from_micros(500);
+
+impl Plan {
+    /// The plan from an instant on.
+    #[must_use]
+    pub fn new(config: &Config, now: DateTime<Utc>) -> Self {
+        let sweeps: Vec<_> = config.sweeps.iter().map(|sweep| SweepPlan::new(sweep, now)).collect();
+        let series = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+        let hasty = config.sweeps.iter().zip(&sweeps).filter_map(|(sweep, plan)| too_long(sweep, plan));
+        let warnings = config.warnings.iter().cloned().chain(hasty).collect();
+        Self { sweeps, series, max_series: config.histograms.max_series, warnings }
+    }
+}
+
+impl SweepPlan {
+    fn new(sweep: &Sweep, now: DateTime<Utc>) -> Self {
+        let zone = sweep.schedule.timezone();
+        let mut run = Load::default();
+        let mut rounds = 0_u64;
+        for cell in sweep.cells() {
+            let warmup = sweep.level.warmup(cell.concurrency);
+            let requests = u64::from(sweep.level.requests) + u64::from(warmup);
+            run.requests += requests;
+            run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
+            run.output_tokens += requests * u64::from(sweep.level.max_tokens);
+            rounds += rounds_of(sweep, cell.concurrency);
+        }
+        Self {
+            name: Arc::clone(&sweep.name),
+            schedule: sweep.schedule.to_string(),
+            next_starts: sweep
+                .schedule
+                .starts_after(now)
+                .take(STARTS)
+                .map(|start| start.with_timezone(&zone))
+                .collect(),
+            targets: sweep
+                .targets
+                .iter()
+                .map(|(target, models)| (Arc::clone(&target.name), models.clone()))
+                .collect(),
+            prompt_tokens: sweep.prompt_tokens.clone(),
+            concurrency: sweep.concurrency.clone(),
+            run,
+            runs_per_day: runs_per_day(sweep, now),
+            rounds,
+            interval: sweep.schedule.shortest_interval(),
+        }
+    }
+
+    /// The mean duration of a request up to which a run ends before the next is due.
+    #[must_use]
+    pub fn request_duration_max(&self) -> Option<Duration> {
+        let rounds = u32::try_from(self.rounds).ok().filter(|rounds| *rounds > 0)?;
+        self.interval.map(|interval| interval / rounds)
+    }
+}
+
+/// Requests a worker of a level sends one after another, warm-up and measured.
+fn rounds_of(sweep: &Sweep, concurrency: u32) -> u64 {
+    let warmup = sweep.level.warmup(concurrency).div_ceil(concurrency.max(1));
+    u64::from(warmup) + u64::from(sweep.level.requests.div_ceil(concurrency.max(1)))
+}
+
+fn runs_per_day(sweep: &Sweep, now: DateTime<Utc>) -> f64 {
+    const MILLIS_PER_DAY: f64 = 86_400_000.0;
+    let Some(end) = now.checked_add_signed(TimeDelta::days(DAYS)) else { return 0.0 };
+    let mut count = 0_usize;
+    let mut last = now;
+    for start in sweep.schedule.starts_after(now).take_while(|start| *start <= end).take(STARTS_COUNTED_MAX) {
+        (count, last) = (count + 1, start);
+    }
+    let span = if count == STARTS_COUNTED_MAX { last - now } else { end - now };
+    count as f64 * MILLIS_PER_DAY / span.num_milliseconds().max(1) as f64
+}
+
+/// Only what is certain: the fastest service there is would not be done in time.
+fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
+    let interval = plan.interval?;
+    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.max_tokens);
+    let shortest: Duration = sweep
+        .cells()
+        .map(|cell| {
+            let request = decode.saturating_add(FASTEST_PREFILL_PER_TOKEN.saturating_mul(cell.prompt_tokens));
+            let rounds = u32::try_from(rounds_of(sweep, cell.concurrency)).unwrap_or(u32::MAX);
+            request.saturating_mul(rounds)
+        })
+        .fold(Duration::ZERO, Duration::saturating_add);
+    (shortest > interval).then(|| {
+        format!(
+            "sweep \"{}\": a run cannot end within its interval of {}: at 2000 output tokens and 200000 prompt \
+             tokens per second and request it would still take {}; starts will be skipped",
+            sweep.name,
+            humantime::format_duration(interval),
+            humantime::format_duration(Duration::from_secs(shortest.as_secs())),
+        )
+    })
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for sweep in &self.sweeps {
+            writeln!(f, "{sweep}")?;
+        }
+        let SeriesCount { total, per_cell, cells, ladders } = self.series;
+        writeln!(
+            f,
+            "series: {} of at most {} ({cells} cells of {per_cell} series or more, {ladders} ladders)",
+            grouped(total as u64),
+            grouped(self.max_series as u64),
+        )?;
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SweepPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "sweep \"{}\": {}", self.name, self.schedule)?;
+        let starts = self.next_starts.iter().map(|start| start.format("%Y-%m-%d %H:%M:%S %:z").to_string());
+        writeln!(f, "  next starts    {}", joined(starts))?;
+        for (target, models) in &self.targets {
+            writeln!(f, "  target         {target}: {}", joined(models.iter()))?;
+        }
+        writeln!(f, "  prompt tokens  {}", joined(self.prompt_tokens.iter()))?;
+        writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
+        writeln!(f, "  per run        {}", self.run)?;
+        let per_day = self.run.times(self.runs_per_day);
+        writeln!(
+            f,
+            "  per day        {per_day} ({} {})",
+            rounded(self.runs_per_day),
+            if rounded(self.runs_per_day) == "1" { "run" } else { "runs" }
+        )?;
+        if let Some((fits, interval)) = self.request_duration_max().zip(self.interval) {
+            let interval = humantime::format_duration(interval);
+            let fits = fits.as_secs_f64();
+            writeln!(f, "  fits {interval} while a request takes less than {fits:.2} s on average")?;
+        }
+        Ok(())
+    }
+}
+
+impl Load {
+    /// This load so many times.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "`as` saturates, and a count is never negative"
+    )]
+    pub fn times(self, runs: f64) -> Self {
+        let scaled = |number: u64| (number as f64 * runs).round() as u64;
+        Self {
+            requests: scaled(self.requests),
+            prompt_tokens: scaled(self.prompt_tokens),
+            output_tokens: scaled(self.output_tokens),
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests, {} prompt tokens, {} output tokens at most",
+            grouped(self.requests),
+            grouped(self.prompt_tokens),
+            grouped(self.output_tokens),
+        )
+    }
+}
+
+fn joined(items: impl Iterator<Item = impl fmt::Display>) -> String {
+    let items: Vec<_> = items.map(|item| item.to_string()).collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rounded(number: f64) -> String {
+    if number >= 10.0 || number.fract() < 0.005 { format!("{number:.0}") } else { format!("{number:.2}") }
+}

@@ -1,0 +1,60 @@
+//! Numbers of a plan.
+
+use std::path::Path;
+
+use super::*;
+
+fn plan(sweep: &str) -> Plan {
+    let text = format!(
+        "[[targets]]\nname = \"t\"\nbase_url = \"http://h\"\nmodels = [\"a\", \"b\"]\n\n\
+         [[sweeps]]\nname = \"s\"\ntargets = [\"t\"]\n{sweep}"
+    );
+    let nothing = |_: &str| Err(std::env::VarError::NotPresent);
+    let config =
+        Config::parse(&text, Path::new("test.toml"), &nothing).unwrap_or_else(|error| panic!("{error}"));
+    Plan::new(&config, "2026-06-01T12:34:56Z".parse().unwrap())
+}
+
+#[test]
+fn load_counts_warmup_of_every_worker() {
+    let plan = plan(
+        "every = \"1h\"\nprompt_tokens = [1000]\nconcurrency = [1, 8]\nrequests_per_level = 10\nmax_tokens = 100\n",
+    );
+    let sweep = &plan.sweeps[0];
+    // Two models; at each 10 + 1 and 10 + 8 requests.
+    assert_eq!(sweep.run, Load { requests: 58, prompt_tokens: 58_000, output_tokens: 5_800 });
+    assert!((sweep.runs_per_day - 24.0).abs() < 0.01, "{}", sweep.runs_per_day);
+    // 11 rounds alone, 1 + 2 rounds of eight.
+    assert_eq!(sweep.rounds, 28);
+    assert_eq!(sweep.request_duration_max(), Some(Duration::from_secs(3600) / 28));
+    assert_eq!(sweep.next_starts[0].to_string(), "2026-06-01 13:00:00 UTC");
+}
+
+#[test]
+fn runs_per_day_of_rare_and_of_frequent_schedules() {
+    let grid = "prompt_tokens = [1]\nconcurrency = [1]\n";
+    let check = |schedule: &str, expected: f64| {
+        let runs = plan(&format!("{schedule}\n{grid}")).sweeps[0].runs_per_day;
+        assert!((runs - expected).abs() < expected * 0.01, "{schedule}: {runs}");
+    };
+    check("schedule = \"0 0 9 * * MON\"", 1.0 / 7.0);
+    check("schedule = \"*/5 * * * * *\"", 17_280.0);
+    check("every = \"1s\"", 86_400.0);
+}
+
+#[test]
+fn a_run_that_cannot_fit_warns() {
+    let long = plan("every = \"1m\"\nprompt_tokens = [32000]\nconcurrency = [1]\nrequests_per_level = 500\n");
+    assert!(long.warnings[0].contains("cannot end within its interval of 1m"), "{:?}", long.warnings);
+    let short = plan("every = \"1h\"\nprompt_tokens = [1000]\nconcurrency = [1]\n");
+    assert_eq!(short.warnings, [""; 0]);
+}
+
+#[test]
+fn numbers_are_grouped() {
+    let check = |number, expected: &str| assert_eq!(grouped(number), expected);
+    check(0, "0");
+    check(999, "999");
+    check(1_000, "1,000");
+    check(1_234_567, "1,234,567");
+}

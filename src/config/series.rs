@@ -1,0 +1,93 @@
+//! How many Prometheus series a configuration asks for.
+//!
+//! The metrics themselves are named in `metrics.rs`; here are only their multiplicities, checked against it.
+
+use std::collections::BTreeSet;
+
+use super::{Histograms, Objectives, Sweep};
+use crate::measurement::FailureClass;
+
+/// Series by what they multiply with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SeriesCount {
+    /// All of them.
+    pub total: usize,
+    /// Series of each cell, objectives aside.
+    pub per_cell: usize,
+    /// Cells of all sweeps.
+    pub cells: usize,
+    /// Ladders of all sweeps.
+    pub ladders: usize,
+}
+
+/// `_bucket{le="+Inf"}`, `_sum` and `_count` beside the buckets.
+const HISTOGRAM_EXTRA: usize = 3;
+/// `requests_total`, the two `level_throughput_*`, and three quantiles of `level_ttft_seconds` and `level_tpot_seconds`.
+const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
+/// Room for names of findings.
+pub(crate) const FINDINGS_MAX: usize = 16;
+/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, three reasons of `level_skips_total`,
+/// and as many findings as there are names for.
+const PER_LADDER: usize = 2 + 4 + 3 + FINDINGS_MAX;
+/// The four token counters of a sweep, target and model.
+const PER_SWEEP_MODEL: usize = 4;
+/// `up` of a target and model, and `failing` by error class.
+const PER_MODEL: usize = 1 + FailureClass::ALL.len();
+/// `connection_phase_seconds`: three phases, 13 bounds.
+const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
+/// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
+const PER_SWEEP: usize = 3 + 5 + 4 + 3;
+/// What there is once: probes in flight, client delay with its 18 bounds, refused connections, build, two of the
+/// reload, seven of the process.
+const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 1 + 1 + 2 + 7;
+
+impl SeriesCount {
+    /// Counts the series of sweeps.
+    pub fn of<'s>(histograms: &Histograms, sweeps: impl IntoIterator<Item = &'s Sweep>) -> Self {
+        let per_cell = per_cell(histograms);
+        let mut count = Self { per_cell, total: FIXED, ..Self::default() };
+        let mut models = BTreeSet::new();
+        let mut targets = BTreeSet::new();
+        for sweep in sweeps {
+            let (cells, ladders) = (sweep.cell_count(), sweep.ladder_count());
+            let sweep_models = sweep.targets.iter().flat_map(|(target, models)| {
+                models.iter().map(move |model| (target.name.clone(), model.clone()))
+            });
+            let sweep_models = sweep_models.collect::<BTreeSet<_>>();
+            count.cells = count.cells.saturating_add(cells);
+            count.ladders = count.ladders.saturating_add(ladders);
+            let series = [
+                cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
+                ladders.saturating_mul(PER_LADDER),
+                sweep_models.len().saturating_mul(PER_SWEEP_MODEL),
+                PER_SWEEP + limits(&sweep.objectives) + usize::from(sweep.objectives.success_ratio.is_some()),
+            ];
+            count.total = series.into_iter().fold(count.total, usize::saturating_add);
+            targets.extend(sweep.targets.iter().map(|(target, _)| target.name.clone()));
+            models.extend(sweep_models);
+        }
+        count.total = count.total.saturating_add(models.len() * PER_MODEL + targets.len() * PER_TARGET);
+        count
+    }
+}
+
+fn per_cell(histograms: &Histograms) -> usize {
+    let histogram = |bounds: &[f64]| bounds.len() + HISTOGRAM_EXTRA;
+    // Two kinds of first token; time per output token and chunk gap.
+    2 * histogram(&histograms.time_to_first_token_seconds)
+        + 2 * histogram(&histograms.time_per_output_token_seconds)
+        + histogram(&histograms.request_duration_seconds)
+        + histogram(&histograms.output_tokens_per_second)
+        + FailureClass::ALL.len()
+        + PLAIN_PER_CELL
+}
+
+/// `requests_within_objective_total`: one per objective, and `all`.
+fn objective_series(objectives: &Objectives) -> usize {
+    limits(objectives) + 1
+}
+
+/// `objective_seconds`: one per objective.
+fn limits(objectives: &Objectives) -> usize {
+    [objectives.ttft, objectives.tpot, objectives.duration].into_iter().flatten().count()
+}

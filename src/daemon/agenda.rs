@@ -1,0 +1,101 @@
+//! When each sweep is due. Pure: the wall clock is an argument, and may jump.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::{config::Sweep, schedule::Schedule};
+
+/// The next start of every sweep.
+#[derive(Debug)]
+pub struct Agenda(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    sweep: Arc<Sweep>,
+    /// The schedule's own time.
+    base: DateTime<Utc>,
+    /// With jitter added: when it starts.
+    due: DateTime<Utc>,
+}
+
+/// A sweep whose time has come.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// Which.
+    pub sweep: Arc<Sweep>,
+    /// When it should have started.
+    pub due: DateTime<Utc>,
+}
+
+impl Agenda {
+    /// All sweeps, from `now` on; those with `run_on_start` are due at once when `starting`.
+    #[must_use]
+    pub fn new(sweeps: &[Arc<Sweep>], now: DateTime<Utc>, starting: bool) -> Self {
+        let entries = sweeps.iter().filter_map(|sweep| {
+            let mut entry = Entry::after(sweep.clone(), now)?;
+            if starting && sweep.run_on_start {
+                entry.base = now;
+                entry.due = now;
+            }
+            Some(entry)
+        });
+        Self(entries.collect())
+    }
+
+    /// Goes over to a new set of sweeps. One whose schedule did not change keeps its next start: a reload neither
+    /// skips nor doubles it.
+    pub fn adopt(&mut self, sweeps: &[Arc<Sweep>], now: DateTime<Utc>) {
+        let before = std::mem::replace(self, Self::new(sweeps, now, false));
+        for entry in &mut self.0 {
+            let same = |old: &&Entry| {
+                old.sweep.name == entry.sweep.name && old.sweep.schedule == entry.sweep.schedule
+            };
+            if let Some(old) = before.0.iter().find(same) {
+                entry.base = old.base;
+                entry.due = old.due;
+            }
+        }
+    }
+
+    /// Takes what is due at `now`. Occurrences missed while the machine slept or the clock jumped ahead are made
+    /// up for by one start, not by many.
+    pub fn take_due(&mut self, now: DateTime<Utc>) -> Vec<Due> {
+        let mut taken = Vec::new();
+        for entry in &mut self.0 {
+            let Some(fresh) = Entry::after(entry.sweep.clone(), now) else { continue };
+            if entry.due <= now {
+                taken.push(Due { sweep: entry.sweep.clone(), due: entry.due });
+                *entry = fresh;
+            } else if fresh.base < entry.base {
+                // The clock was set back: what was next is no longer.
+                *entry = fresh;
+            }
+        }
+        taken
+    }
+
+    /// How long from `now` until the next start.
+    #[must_use]
+    pub fn wait(&self, now: DateTime<Utc>) -> Option<std::time::Duration> {
+        let next = self.0.iter().map(|entry| entry.due).min()?;
+        Some((next - now).to_std().unwrap_or_default())
+    }
+
+    /// Every sweep with its next start and the span to the one after it.
+    pub fn upcoming(&self) -> impl Iterator<Item = (&Arc<Sweep>, DateTime<Utc>, Option<TimeDelta>)> + '_ {
+        self.0.iter().map(|entry| {
+            let after = entry.sweep.schedule.next_after(entry.base);
+            (&entry.sweep, entry.due, after.map(|after| after - entry.base))
+        })
+    }
+}
+
+impl Entry {
+    fn after(sweep: Arc<Sweep>, now: DateTime<Utc>) -> Option<Self> {
+        let schedule: &Schedule = &sweep.schedule;
+        let base = schedule.next_after(now)?;
+        let due = schedule.jittered(&sweep.name, base);
+        Some(Self { sweep, base, due })
+    }
+}

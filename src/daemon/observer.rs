@@ -1,0 +1,275 @@
+//! What the daemon makes of events: metrics, log lines, the status page's snapshot.
+//!
+//! Runs inside the event loop, so nothing here waits. Cells that a reload removed are ignored: a sweep that
+//! still runs on the old configuration must not bring their series back.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use tokio::sync::watch;
+
+use crate::{
+    analysis::LevelSummary,
+    cell::Cell,
+    config::Config,
+    measurement::Failure,
+    metrics::{
+        CellMetrics, Ladder, LadderMetrics, Layout, LevelSkip, Metrics, SkipReason, SweepMetrics, SweepModel,
+        SweepResult,
+    },
+    server::{CellStatus, Status, SweepStatus},
+    sweep::{Cause, DELAY_BOUNDS, Event, LadderReport, Role},
+};
+
+/// The only finding made so far.
+const CLIENT_SATURATED: &str = "client_saturated";
+
+/// Turns events into what can be looked at.
+#[derive(Debug)]
+pub(super) struct Observer {
+    metrics: Arc<Metrics>,
+    cells: HashMap<Cell, CellMetrics>,
+    sweeps: HashMap<Arc<str>, SweepMetrics>,
+    ladders: HashMap<Ladder, LadderMetrics>,
+    status: watch::Sender<Arc<Status>>,
+    /// The first failure of every level that is running, for its line in the log.
+    first_failures: HashMap<Arc<Cell>, Failure>,
+}
+
+impl Observer {
+    /// Everything laid out for a configuration; nothing seen yet.
+    pub(super) fn new(metrics: Arc<Metrics>, config: &Config, now: DateTime<Utc>) -> Self {
+        let mut observer = Self {
+            metrics,
+            cells: HashMap::new(),
+            sweeps: HashMap::new(),
+            ladders: HashMap::new(),
+            status: watch::Sender::new(Arc::new(Status::new(now))),
+            first_failures: HashMap::new(),
+        };
+        observer.adopt(config);
+        observer
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// What the page shows, as it is now and will be.
+    pub(super) fn status(&self) -> watch::Receiver<Arc<Status>> {
+        self.status.subscribe()
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_modify(|status| change(Arc::make_mut(status)));
+    }
+
+    fn show_sweep(&self, name: &str, change: impl FnOnce(&mut SweepStatus)) {
+        self.show(|status| {
+            if let Some(sweep) = status.sweeps.iter_mut().find(|sweep| *sweep.name == *name) {
+                change(sweep);
+            }
+        });
+    }
+
+    fn show_cell(&self, cell: &Cell, latest: CellStatus) {
+        self.show(|status| {
+            if let Some(slot) = status.cells.iter_mut().find(|status| status.is_of(cell)) {
+                *slot = latest;
+            }
+        });
+    }
+
+    /// Lays out the series of a configuration; what it no longer names is forgotten.
+    pub(super) fn adopt(&mut self, config: &Config) {
+        let mut layout = Layout::of(config, &DELAY_BOUNDS);
+        layout.findings = vec![Arc::from(CLIENT_SATURATED)];
+        self.metrics.apply(&layout);
+        self.cells.clear();
+        self.sweeps.clear();
+        self.ladders.clear();
+        for sweep in &config.sweeps {
+            self.sweeps.insert(sweep.name.clone(), self.metrics.sweep(&sweep.name));
+            for cell in sweep.cells() {
+                let ladder = Ladder::from(&cell);
+                self.ladders.entry(ladder.clone()).or_insert_with(|| self.metrics.ladder(&ladder));
+                let metrics = self.metrics.cell(&cell, sweep.objectives);
+                self.cells.insert(cell, metrics);
+            }
+        }
+        self.show(|status| adopt_status(status, config));
+    }
+
+    /// A sweep started; `delay` after its time when the schedule asked for it.
+    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, delay: Option<Duration>) {
+        if let Some(metrics) = self.sweeps.get(sweep) {
+            metrics.started(at, delay);
+        }
+        self.show_sweep(sweep, |status| {
+            status.running = true;
+            status.last_start = Some(at);
+        });
+        tracing::info!(%sweep, delay = ?delay.unwrap_or_default(), "sweep started");
+    }
+
+    /// A sweep ended.
+    pub(super) fn ended(
+        &mut self,
+        sweep: &Arc<str>,
+        at: DateTime<Utc>,
+        duration: Duration,
+        result: SweepResult,
+    ) {
+        if let Some(metrics) = self.sweeps.get(sweep) {
+            metrics.ended(at, duration, result);
+        }
+        self.show_sweep(sweep, |status| {
+            status.running = false;
+            status.last_end = Some(at);
+            status.last_result = Some(result);
+        });
+        tracing::info!(%sweep, %result, ?duration, "sweep ended");
+    }
+
+    /// A due start did not happen.
+    pub(super) fn skipped(&mut self, sweep: &Arc<str>, reason: SkipReason) {
+        if let Some(metrics) = self.sweeps.get(sweep) {
+            metrics.skipped(reason);
+        }
+        tracing::info!(%sweep, %reason, "sweep skipped");
+    }
+
+    /// When each sweep starts next, and the span to the start after that.
+    pub(super) fn scheduled(&mut self, upcoming: &[(Arc<str>, DateTime<Utc>, Option<Duration>)]) {
+        for (sweep, next, interval) in upcoming {
+            if let Some(metrics) = self.sweeps.get(sweep) {
+                metrics.scheduled(Some(*next), *interval);
+            }
+            self.show_sweep(sweep, |status| status.next_start = Some(*next));
+        }
+    }
+
+    /// Something happened in a running sweep.
+    pub(super) fn observe(&mut self, event: Event) {
+        match event {
+            Event::LevelStarted { cell, requests } => {
+                self.first_failures.remove(&cell);
+                tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+                    prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, requests, "level started");
+            }
+            Event::Probed { cell, role, measurement, trace_id } => {
+                if let Some(metrics) = self.cells.get(&*cell) {
+                    match role {
+                        Role::Measured => metrics.observe(&measurement),
+                        Role::WarmUp | Role::Filler => metrics.observe_excluded(&measurement),
+                    }
+                }
+                if let Some(failure) = measurement.outcome.failure() {
+                    tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+                        prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ?role,
+                        class = %failure.class, subclass = failure.subclass.as_deref().unwrap_or_default(),
+                        error = failure.message, %trace_id, "probe failed");
+                    if role == Role::Measured {
+                        self.first_failures.entry(cell).or_insert_with(|| failure.clone());
+                    }
+                }
+            }
+            Event::LevelEnded { cell, summary, delays } => {
+                if let Some(metrics) = self.cells.get(&*cell) {
+                    metrics.level(&summary);
+                }
+                self.metrics.observe_client_delays(&delays);
+                self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
+                log_level(&cell, &summary, self.first_failures.remove(&cell).as_ref());
+            }
+            Event::LevelNotRun { cell, cause } => self.not_run(&cell, cause),
+            Event::LadderEnded { report } => self.concluded(&report),
+        }
+    }
+
+    fn not_run(&mut self, cell: &Cell, cause: Cause) {
+        tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
+        let skip = match cause {
+            Cause::Fatal(..) => LevelSkip::Fatal,
+            Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
+            Cause::AfterKnee(_) => LevelSkip::AfterKnee,
+            Cause::Stopped => return,
+        };
+        if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
+            metrics.levels_skipped(skip, 1);
+        }
+        // What an earlier run said of a level that could not be run now no longer holds.
+        if let Some(metrics) = self.cells.get(cell) {
+            metrics.forget_level();
+        }
+    }
+
+    fn concluded(&mut self, report: &LadderReport) {
+        let ladder = Ladder {
+            sweep_model: SweepModel {
+                sweep: report.sweep.clone(),
+                target: report.target.clone(),
+                model: report.model.clone(),
+            },
+            prompt_tokens: report.prompt_tokens,
+        };
+        let Some(metrics) = self.ladders.get(&ladder) else { return };
+        if report.levels.iter().any(|level| level.incomplete) || report.levels.is_empty() {
+            return;
+        }
+        metrics.concluded(report.knee, report.safe_concurrency);
+        let saturated = report.levels.iter().any(|level| level.client_saturated == Some(true));
+        metrics.found(|finding| finding == CLIENT_SATURATED && saturated);
+    }
+}
+
+/// Goes over to a configuration's sweeps and cells; what is known of those that stay is kept.
+fn adopt_status(status: &mut Status, config: &Config) {
+    let sweeps = config.sweeps.iter().map(|sweep| {
+        let known = status.sweeps.iter().find(|known| known.name == sweep.name).cloned();
+        SweepStatus {
+            schedule: sweep.schedule.to_string(),
+            ..known.unwrap_or_else(|| SweepStatus {
+                name: sweep.name.clone(),
+                schedule: String::new(),
+                running: false,
+                last_start: None,
+                last_end: None,
+                last_result: None,
+                next_start: None,
+            })
+        }
+    });
+    let cells = config.cells().into_iter().map(|cell| {
+        let known = status.cells.iter().find(|known| known.is_of(&cell)).cloned();
+        known.unwrap_or_else(|| CellStatus::unmeasured(&cell))
+    });
+    (status.sweeps, status.cells) = (sweeps.collect(), cells.collect());
+}
+
+/// One line a level: an error's words are shown once, not once a probe.
+fn log_level(cell: &Cell, summary: &LevelSummary, first_failure: Option<&Failure>) {
+    let millis =
+        |seconds: Option<f64>| seconds.map_or_else(|| "unknown".into(), |s| format!("{:.1}ms", s * 1e3));
+    let ttft = millis(summary.ttft_seconds.map(|ttft| ttft.p50));
+    let tpot = millis(summary.tpot_seconds.map(|tpot| tpot.p50));
+    let failures: Vec<String> =
+        summary.failures.iter().map(|(class, count)| format!("{class}:{count}")).collect();
+    let failures = failures.join(",");
+    if summary.client_saturated == Some(true) {
+        tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency,
+            "this machine was too busy to measure this level: its latencies are too long");
+    }
+    if summary.failures.is_empty() {
+        tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            ttft_p50 = ttft, tpot_p50 = tpot, "level ended");
+    } else {
+        tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
+            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            failures, ttft_p50 = ttft, tpot_p50 = tpot, error = first_failure.map_or("", |failure| &failure.message),
+            "level ended with failures");
+    }
+}

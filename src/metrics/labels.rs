@@ -1,0 +1,251 @@
+//! Label values as types: a metric cannot be asked for with the wrong labels, or with the right ones in the wrong order.
+//!
+//! Knows nothing of label names (they stand in `names.rs`) or of values.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::Serialize;
+
+use crate::{
+    analysis::Knee,
+    cell::Cell,
+    measurement::{FailureClass, named},
+    version,
+};
+
+/// Values of a metric's labels, in the order of its label names.
+pub trait LabelSet: Ord + Clone + Send + Sync {
+    /// Appends the values.
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>);
+}
+
+/// A model as one sweep asks one target for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SweepModel {
+    /// Name of the sweep.
+    pub sweep: Arc<str>,
+    /// Name of the target.
+    pub target: Arc<str>,
+    /// Model, exactly as asked for.
+    pub model: Arc<str>,
+}
+
+/// The cells that differ only in concurrency.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ladder {
+    /// Sweep, target and model.
+    pub sweep_model: SweepModel,
+    /// Wanted prompt length in tokens.
+    pub prompt_tokens: u32,
+}
+
+/// A model at a target, whichever sweep asks for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    /// Name of the target.
+    pub target: Arc<str>,
+    /// Model, exactly as asked for.
+    pub model: Arc<str>,
+}
+
+/// What a budget limits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BudgetScope {
+    /// The whole prober, or a target or sweep by name.
+    pub scope: Arc<str>,
+    /// `requests`, `tokens` or `cost`.
+    pub unit: Arc<str>,
+    /// Length of the period, as configured.
+    pub period: Arc<str>,
+}
+
+/// The running program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Build;
+
+impl From<&Cell> for SweepModel {
+    fn from(cell: &Cell) -> Self {
+        let Cell { sweep, target, model, .. } = cell.clone();
+        Self { sweep, target, model }
+    }
+}
+
+impl From<&Cell> for Ladder {
+    fn from(cell: &Cell) -> Self {
+        Self { sweep_model: cell.into(), prompt_tokens: cell.prompt_tokens }
+    }
+}
+
+impl From<&Cell> for Endpoint {
+    fn from(cell: &Cell) -> Self {
+        Self { target: cell.target.clone(), model: cell.model.clone() }
+    }
+}
+
+named! {
+    /// What a good request is good for: the `objective` label.
+    ObjectiveKind {
+        /// Time to first token.
+        Ttft = "ttft",
+        /// Time per output token.
+        Tpot = "tpot",
+        /// The whole request.
+        Duration = "duration",
+        /// Every configured objective.
+        All = "all",
+    }
+}
+
+named! {
+    /// What is known of a ladder's knee: the `state` label.
+    LadderState {
+        /// There is one.
+        Found = "found",
+        /// Throughput still grew at the last level.
+        NotReached = "not_reached",
+        /// The levels contradict each other.
+        Unstable = "unstable",
+        /// Too much failed to say.
+        Failed = "failed",
+    }
+}
+
+impl From<Knee> for LadderState {
+    fn from(knee: Knee) -> Self {
+        match knee {
+            Knee::Found(_) => Self::Found,
+            Knee::NotReached => Self::NotReached,
+            Knee::Unstable => Self::Unstable,
+            Knee::Failed => Self::Failed,
+        }
+    }
+}
+
+named! {
+    /// The exact quantiles of a level: the `quantile` label.
+    Quantile {
+        /// Median.
+        P50 = "0.5",
+        /// 95th percentile.
+        P95 = "0.95",
+        /// 99th percentile.
+        P99 = "0.99",
+    }
+}
+
+named! {
+    /// Phases of opening a connection: the `phase` label.
+    Phase {
+        /// Name resolution.
+        Dns = "dns",
+        /// TCP handshake.
+        Tcp = "tcp",
+        /// TLS handshake.
+        Tls = "tls",
+    }
+}
+
+named! {
+    /// How a run of a sweep ended: the `result` label.
+    SweepResult {
+        /// Every level ran, or was skipped for a stated reason.
+        Completed = "completed",
+        /// Stopped by shutdown or reload.
+        Aborted = "aborted",
+        /// No probe got an answer.
+        Failed = "failed",
+    }
+}
+
+named! {
+    /// Why a due start did not happen: the `reason` label of sweep skips.
+    SkipReason {
+        /// It, or another sweep on its targets, was running.
+        Overlap = "overlap",
+        /// A budget is spent.
+        Budget = "budget",
+        /// Within quiet hours.
+        Quiet = "quiet",
+        /// Paused by hand.
+        Paused = "paused",
+        /// Another replica probes.
+        Standby = "standby",
+    }
+}
+
+named! {
+    /// Why levels of a ladder were not run: the `reason` label of level skips.
+    LevelSkip {
+        /// Too many probes of a level failed.
+        FailureRatio = "failure_ratio",
+        /// The knee had been passed.
+        AfterKnee = "after_knee",
+        /// Credential, model or URL is wrong: no level can succeed.
+        Fatal = "fatal",
+    }
+}
+
+impl LabelSet for () {
+    fn put<'a>(&'a self, _: &mut Vec<Cow<'a, str>>) {}
+}
+
+impl LabelSet for Build {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend([version::PACKAGE, version::REVISION, version::RUSTC].map(Cow::Borrowed));
+    }
+}
+
+impl LabelSet for Arc<str> {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.push(Cow::Borrowed(self));
+    }
+}
+
+impl LabelSet for SweepModel {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend([&self.sweep, &self.target, &self.model].map(|value| Cow::Borrowed(&**value)));
+    }
+}
+
+impl LabelSet for Ladder {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        self.sweep_model.put(values);
+        values.push(Cow::Owned(self.prompt_tokens.to_string()));
+    }
+}
+
+impl LabelSet for Cell {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend(self.labels().map(Cow::Owned));
+    }
+}
+
+impl LabelSet for Endpoint {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend([&self.target, &self.model].map(|value| Cow::Borrowed(&**value)));
+    }
+}
+
+impl LabelSet for BudgetScope {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        values.extend([&self.scope, &self.unit, &self.period].map(|value| Cow::Borrowed(&**value)));
+    }
+}
+
+impl<A: LabelSet, B: LabelSet> LabelSet for (A, B) {
+    fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+        self.0.put(values);
+        self.1.put(values);
+    }
+}
+
+macro_rules! one_label {
+    ($($name:ty),+) => {
+        $(impl LabelSet for $name {
+            fn put<'a>(&'a self, values: &mut Vec<Cow<'a, str>>) {
+                values.push(Cow::Borrowed(self.as_str()));
+            }
+        })+
+    };
+}
+one_label!(FailureClass, ObjectiveKind, LadderState, Quantile, Phase, SweepResult, SkipReason, LevelSkip);

@@ -1,0 +1,200 @@
+//! Every metric's name, type, labels and help text: public API, and the only place where they are written.
+//!
+//! Dashboards, alert rules and documents are tested against [`CATALOGUE`]. Knows nothing of values: what is
+//! counted into a metric, and when, is its parent's business.
+
+/// What is known of a metric before it has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spec {
+    /// Full name, prefix included.
+    pub name: &'static str,
+    /// Prometheus type.
+    pub kind: Kind,
+    /// Label names, in the order in which they are written.
+    pub labels: &'static [&'static str],
+    /// Formula, unit and origin.
+    pub help: &'static str,
+}
+
+/// The types of the text format that are used here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows, and starts again at zero with the process.
+    Counter,
+    /// Goes up and down; absent while unknown.
+    Gauge,
+    /// Cumulative buckets, sum and count.
+    Histogram,
+    /// Gauges with a `quantile` label, which promtool allows to no other type; without sum and count, since a
+    /// level's are no counters.
+    Summary,
+}
+
+impl Kind {
+    /// The word of the `# TYPE` line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// Labels of a cell: one point of a sweep's grid.
+const CELL: &[&str] = &["sweep", "target", "model", "prompt_tokens", "concurrency"];
+/// Labels of a ladder: the cells that differ only in concurrency.
+const LADDER: &[&str] = &["sweep", "target", "model", "prompt_tokens"];
+const SWEEP_MODEL: &[&str] = &["sweep", "target", "model"];
+const SWEEP: &[&str] = &["sweep"];
+
+/// Marks a help text of a quantity that the prober measured itself.
+macro_rules! own {
+    ($text:literal) => {
+        concat!($text, " From tokenprobe's own probes on its schedule, not from user traffic.")
+    };
+}
+
+macro_rules! catalogue {
+    ($($id:ident: $kind:ident $name:literal $labels:expr, $help:expr;)+) => {
+        $(
+            #[doc = concat!("`", $name, "`")]
+            pub const $id: Spec = Spec { name: $name, kind: Kind::$kind, labels: $labels, help: $help };
+        )+
+        /// Every metric that `/metrics` can show, in the order in which it shows them.
+        pub const CATALOGUE: &[Spec] = &[$($id),+];
+    };
+}
+
+catalogue! {
+    TIME_TO_FIRST_TOKEN: Histogram "tokenprobe_time_to_first_token_seconds" CELL,
+        own!("Time from just before a connection was acquired to the arrival of the first token of any kind \
+              (answer, reasoning, refusal, tool call), in seconds; good probes only.");
+    TIME_TO_FIRST_ANSWER_TOKEN: Histogram "tokenprobe_time_to_first_answer_token_seconds" CELL,
+        own!("Time from just before a connection was acquired to the arrival of the first token that is not \
+              reasoning, in seconds; good probes only.");
+    TIME_PER_OUTPUT_TOKEN: Histogram "tokenprobe_time_per_output_token_seconds" CELL,
+        own!("(last token - first token) / (output tokens - 1) of one request, in seconds per token; good probes \
+              with two or more tokens in two or more reads whose token count comes from the server's usage.");
+    CHUNK_GAP: Histogram "tokenprobe_chunk_gap_seconds" CELL,
+        own!("Time between consecutive network reads that carried tokens, in seconds; good probes only. A read may \
+              carry several tokens: this is not inter-token latency.");
+    REQUEST_DURATION: Histogram "tokenprobe_request_duration_seconds" CELL,
+        own!("Time from just before a connection was acquired until the answer was complete or the probe failed, \
+              in seconds; failed probes included.");
+    OUTPUT_TOKENS_PER_SECOND: Histogram "tokenprobe_output_tokens_per_second" CELL,
+        own!("Request TPS: (output tokens - 1) / (last token - first token) of one request, in tokens per second; \
+              the same probes as time_per_output_token_seconds.");
+    REQUESTS: Counter "tokenprobe_requests_total" CELL,
+        own!("Measured probes that ended, good and failed; warm-up excluded.");
+    REQUEST_FAILURES: Counter "tokenprobe_request_failures_total"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "reason"],
+        own!("Measured probes that failed, by error class; an answer that broke off or was empty is a failure.");
+    REQUESTS_WITHIN_OBJECTIVE: Counter "tokenprobe_requests_within_objective_total"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "objective"],
+        own!("Measured probes that got a whole answer within the objective (ttft, tpot, duration; all: within every \
+              configured one). Failures never count as good: divide by requests_total.");
+    PROMPT_TOKENS: Counter "tokenprobe_prompt_tokens_total" SWEEP_MODEL,
+        own!("Prompt tokens of all probes, warm-up and failed ones included, by the server's usage.");
+    CACHED_PROMPT_TOKENS: Counter "tokenprobe_cached_prompt_tokens_total" SWEEP_MODEL,
+        own!("Prompt tokens that the server took from its prefix cache, by the server's usage, warm-up included.");
+    OUTPUT_TOKENS: Counter "tokenprobe_output_tokens_total" SWEEP_MODEL,
+        own!("Output tokens of all probes, reasoning, warm-up and failed ones included, by the server's usage; \
+              where it gives none, chunks are counted, a lower bound.");
+    REASONING_TOKENS: Counter "tokenprobe_reasoning_tokens_total" SWEEP_MODEL,
+        own!("Reasoning tokens within output_tokens_total, by the server's usage.");
+    COST: Counter "tokenprobe_cost_total" &["target", "model", "currency"],
+        own!("Price of the tokens spent on probes: tokens by the server's usage times the configured price, in \
+              units of the currency.");
+    LEVEL_THROUGHPUT_TOKENS: Gauge "tokenprobe_level_throughput_tokens_per_second" CELL,
+        own!("Total TPS of the last level: tokens that arrived while the level was full (in flight = concurrency) / \
+              length of that window, in tokens per second.");
+    LEVEL_THROUGHPUT_REQUESTS: Gauge "tokenprobe_level_throughput_requests_per_second" CELL,
+        own!("Requests that ended while the last level was full (in flight = concurrency) / length of that window, \
+              in requests per second.");
+    LEVEL_TTFT: Summary "tokenprobe_level_ttft_seconds"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
+        own!("Exact quantile of the time to first token over the last level's good probes, in seconds, by linear \
+              interpolation; absent when the level failed.");
+    LEVEL_TPOT: Summary "tokenprobe_level_tpot_seconds"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
+        own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
+              interpolation; absent when the level failed.");
+    LADDER_KNEE: Gauge "tokenprobe_ladder_knee_concurrency" LADDER,
+        own!("Concurrency beyond which total TPS of the last ladder stopped growing; absent when unknown.");
+    LADDER_SAFE: Gauge "tokenprobe_ladder_safe_concurrency" LADDER,
+        own!("Concurrency that is safe to run at by the last ladder: 70% of the knee with the TTFT objective kept; \
+              absent when unknown.");
+    LADDER_STATE: Gauge "tokenprobe_ladder_state" &["sweep", "target", "model", "prompt_tokens", "state"],
+        own!("1 for the state of the knee in the last ladder (found, not_reached, unstable, failed), 0 for the \
+              others; absent before the first.");
+    FINDING: Gauge "tokenprobe_finding" &["sweep", "target", "model", "prompt_tokens", "finding"],
+        own!("1 when the last ladder supports the finding, 0 when it does not; absent before the first.");
+    LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
+        "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
+         after_knee, fatal (credential, model or URL is wrong).";
+    UP: Gauge "tokenprobe_up" &["target", "model"],
+        own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
+              the first.");
+    FAILING: Gauge "tokenprobe_failing" &["target", "model", "reason"],
+        own!("1 for the error class by which the latest probe failed, 0 for the others and when it did not fail; absent \
+              before the first.");
+    CONNECTION_PHASE: Histogram "tokenprobe_connection_phase_seconds" &["target", "phase"],
+        own!("Time that one phase (dns, tcp, tls) of opening a connection took, in seconds; only probes that opened \
+              one, warm-up included.");
+    OBJECTIVE_SECONDS: Gauge "tokenprobe_objective_seconds" &["sweep", "objective"],
+        "Longest good time of a request, as configured, in seconds (ttft, duration) or seconds per token (tpot).";
+    OBJECTIVE_RATIO: Gauge "tokenprobe_objective_ratio" SWEEP,
+        "Share of requests that should be within every objective, as configured (success_ratio), 0 to 1.";
+    SWEEP_RUNS: Counter "tokenprobe_sweep_runs_total" &["sweep", "result"],
+        "Runs of a sweep that ended: completed (every level ran or was skipped for a stated reason), aborted (by \
+         shutdown or reload), failed (no probe got an answer).";
+    SWEEP_SKIPS: Counter "tokenprobe_sweep_skips_total" &["sweep", "reason"],
+        "Due starts of a sweep that did not happen: overlap (it or another one was running), budget, quiet, paused, \
+         standby.";
+    SWEEP_LAST_START: Gauge "tokenprobe_sweep_last_start_timestamp_seconds" SWEEP,
+        "When the sweep last started, in seconds since the Unix epoch; absent before the first start.";
+    SWEEP_LAST_END: Gauge "tokenprobe_sweep_last_end_timestamp_seconds" SWEEP,
+        "When the sweep last ended, in seconds since the Unix epoch; absent before the first end.";
+    SWEEP_LAST_SUCCESS: Gauge "tokenprobe_sweep_last_success_timestamp_seconds" SWEEP,
+        "When the sweep last completed, in seconds since the Unix epoch; absent before it first did.";
+    SWEEP_NEXT_START: Gauge "tokenprobe_sweep_next_start_timestamp_seconds" SWEEP,
+        "When the sweep is due next, in seconds since the Unix epoch; absent when its schedule has ended.";
+    SWEEP_DURATION: Gauge "tokenprobe_sweep_duration_seconds" SWEEP,
+        "How long the sweep's last run took, in seconds; absent before the first end.";
+    SWEEP_INTERVAL: Gauge "tokenprobe_sweep_interval_seconds" SWEEP,
+        "Time between the sweep's next two due starts, in seconds.";
+    SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
+        "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
+    BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
+        "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost).";
+    PROBES_IN_FLIGHT: Gauge "tokenprobe_probes_in_flight" &[],
+        "Probes that are running now, warm-up included.";
+    CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],
+        "How late the prober's own timers fired while probes were running, in seconds: the part of a latency that may \
+         be the prober's own.";
+    HTTP_CONNECTIONS_REFUSED: Counter "tokenprobe_http_connections_refused_total" &[],
+        "Connections to tokenprobe's own HTTP surface that were refused because too many were open.";
+    BUILD_INFO: Gauge "tokenprobe_build_info" &["version", "revision", "rustc"],
+        "Always 1; the labels say what is running.";
+    CONFIG_LAST_RELOAD_SUCCESSFUL: Gauge "tokenprobe_config_last_reload_successful" &[],
+        "1 when the last attempt to load the configuration succeeded, 0 when the old one was kept.";
+    CONFIG_LAST_RELOAD_SUCCESS: Gauge "tokenprobe_config_last_reload_success_timestamp_seconds" &[],
+        "When the configuration was last loaded successfully, in seconds since the Unix epoch.";
+    PROCESS_CPU: Counter "process_cpu_seconds_total" &[],
+        "Total user and system CPU time spent in seconds.";
+    PROCESS_MAX_FDS: Gauge "process_max_fds" &[],
+        "Maximum number of open file descriptors.";
+    PROCESS_OPEN_FDS: Gauge "process_open_fds" &[],
+        "Number of open file descriptors.";
+    PROCESS_RESIDENT_MEMORY: Gauge "process_resident_memory_bytes" &[],
+        "Resident memory size in bytes.";
+    PROCESS_START_TIME: Gauge "process_start_time_seconds" &[],
+        "Start time of the process since unix epoch in seconds.";
+    PROCESS_THREADS: Gauge "process_threads" &[],
+        "Number of OS threads in the process.";
+    PROCESS_VIRTUAL_MEMORY: Gauge "process_virtual_memory_bytes" &[],
+        "Virtual memory size in bytes.";
+}

@@ -1,0 +1,388 @@
+//! One probe: connect, send, read, stamp, give up in time.
+//!
+//! The only place where the monotonic clock meets a network read. What the bytes mean is decided by
+//! [`crate::protocol`]; what to ask and how often is decided by [`crate::sweep`]. A probe never fails: what goes
+//! wrong is part of the measurement.
+//!
+//! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
+//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
+//! there are.
+
+mod catalogue;
+mod connect;
+mod http;
+mod stamped;
+mod trust;
+
+use std::{io, sync::Arc, time::Duration};
+
+use ::http::{HeaderMap, HeaderValue, Request, Uri, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use secrecy::ExposeSecret as _;
+use tokio::time::{Instant, sleep_until};
+
+use self::{
+    connect::{Dialer, Spans},
+    http::Connection,
+};
+use crate::{
+    config::{ConnectionPolicy, Redactor, Target},
+    measurement::{ConnectionUse, Measurement},
+    protocol::{Ask, Deadline, Ending, Reply, ReplyHead, Timeouts, TransportFailure},
+};
+
+/// What every probe calls itself.
+const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
+
+/// One target, ready to be probed: certificates loaded, headers prepared.
+#[derive(Debug)]
+pub struct Endpoint {
+    target: Arc<Target>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    dialer: Dialer,
+    redactor: Arc<Redactor>,
+}
+
+/// One probe to send.
+#[derive(Debug, Clone)]
+pub struct Shot<'a> {
+    /// What to ask.
+    pub ask: Ask<'a>,
+    /// When to give up.
+    pub timeouts: Timeouts,
+    /// Whether to keep the visible text in the measurement.
+    pub keep_text: bool,
+    /// Bucket bounds of the gap sketch.
+    pub gap_bounds: Arc<[f64]>,
+    /// Sent as `traceparent`, so that the target's own traces can be found.
+    pub trace_id: TraceId,
+}
+
+/// A W3C trace id: 16 random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceId(u128);
+
+/// One worker's connection to an endpoint and the probes it sends over it.
+pub struct Lane {
+    endpoint: Arc<Endpoint>,
+    policy: ConnectionPolicy,
+    connection: Option<Connection>,
+}
+
+impl TraceId {
+    /// A fresh one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(fastrand::u128(1..))
+    }
+
+    fn traceparent(self) -> String {
+        format!("00-{self}-{:016x}-01", fastrand::u64(1..))
+    }
+}
+
+impl std::fmt::Display for TraceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Endpoint {
+    /// Prepares a target.
+    ///
+    /// # Errors
+    /// Its certificate authorities cannot be loaded.
+    pub fn new(target: Arc<Target>, redactor: Arc<Redactor>) -> io::Result<Self> {
+        let tls = if target.base_url.is_tls() {
+            Some(trust::client_config(&target.tls, target.http_version)?)
+        } else {
+            None
+        };
+        let dialer = Dialer::new(&target, tls.clone());
+        Ok(Self { target, tls, dialer, redactor })
+    }
+
+    /// The target this endpoint reaches.
+    #[must_use]
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Headers of every request, credentials included (marked sensitive).
+    fn headers(&self) -> Result<HeaderMap, String> {
+        let target = &self.target;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        if let Some(secret) = &target.api_key {
+            let (name, value) = target
+                .protocol
+                .auth_header(secret.reveal().expose_secret())
+                .map_err(|error| error.to_string())?;
+            headers.insert(name, value);
+        }
+        for (name, secret) in &target.extra_headers {
+            let mut value = HeaderValue::from_str(secret.reveal().expose_secret())
+                .map_err(|_| format!("extra_headers.{name}: not allowed in a header: control characters"))?;
+            value.set_sensitive(true);
+            headers.insert(name.clone(), value);
+        }
+        Ok(headers)
+    }
+
+    fn request(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes, http2: bool) -> Request<Full<Bytes>> {
+        let form = if http2 || self.dialer.forwards() {
+            uri.clone()
+        } else {
+            let path = uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str);
+            path.parse().unwrap_or_else(|_| uri.clone())
+        };
+        if let Some(value) = self.dialer.forward_authorization() {
+            headers.insert(header::PROXY_AUTHORIZATION, value.clone());
+        }
+        if !http2
+            && let Some(authority) = uri.authority()
+            && let Ok(value) = HeaderValue::from_str(authority.as_str())
+        {
+            headers.insert(header::HOST, value);
+        }
+        // Credentials are marked sensitive: their values are not printed.
+        tracing::trace!(%form, ?headers, bytes = body.len(), "request");
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = ::http::Method::POST;
+        *request.uri_mut() = form;
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+impl Lane {
+    /// A lane without a connection: its first probe opens one.
+    #[must_use]
+    pub fn new(endpoint: Arc<Endpoint>, policy: ConnectionPolicy) -> Self {
+        Self { endpoint, policy, connection: None }
+    }
+
+    /// Sends one probe and reads its answer to the end, or to a deadline.
+    pub async fn probe(&mut self, shot: &Shot<'_>) -> Measurement {
+        let endpoint = self.endpoint.clone();
+        let protocol = endpoint.target.protocol;
+        // All that can be prepared is prepared before t0.
+        let uri = endpoint.target.base_url.join(&protocol.path(shot.ask.model));
+        let body = Bytes::from(protocol.body(&shot.ask));
+        let prepared = endpoint.headers().map(|mut headers| {
+            if let Ok(value) = HeaderValue::from_str(&shot.trace_id.traceparent()) {
+                headers.insert("traceparent", value);
+            }
+            headers
+        });
+        let mut flight = Flight {
+            shot,
+            endpoint: &endpoint,
+            t0: Instant::now(),
+            spans: Spans::default(),
+            sent: None,
+            connection_use: ConnectionUse::New,
+        };
+        let measurement = match prepared {
+            Ok(headers) => flight.fly(self, &uri, headers, body).await,
+            Err(reason) => Err(TransportFailure::Credential(reason)),
+        };
+        flight.complete(measurement)
+    }
+
+    /// Takes the standing connection if it is still good.
+    fn standing(&mut self) -> Option<Connection> {
+        let mut connection = self.connection.take()?;
+        (self.policy == ConnectionPolicy::Reuse && connection.is_open()).then_some(connection)
+    }
+}
+
+/// One probe under way.
+struct Flight<'a> {
+    shot: &'a Shot<'a>,
+    endpoint: &'a Endpoint,
+    t0: Instant,
+    spans: Spans,
+    sent: Option<Duration>,
+    connection_use: ConnectionUse,
+}
+
+impl Flight<'_> {
+    async fn fly(
+        &mut self,
+        lane: &mut Lane,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Measurement, TransportFailure> {
+        if let Some(mut connection) = lane.standing() {
+            self.connection_use = ConnectionUse::Reused;
+            let bytes_before = connection.bytes_read();
+            match self.exchange(&mut connection, uri, headers.clone(), body.clone()).await {
+                // A server may close an idle connection just as the request leaves. Not a byte came back: the
+                // request goes out once more on a new connection, on the same clock.
+                Err(TransportFailure::ResetBeforeHeaders(_)) if connection.bytes_read() == bytes_before => {}
+                result => return self.receive(lane, connection, result?).await,
+            }
+        }
+        self.connection_use = ConnectionUse::New;
+        let limit =
+            self.shot.timeouts.connect.min(self.shot.timeouts.total).saturating_sub(self.t0.elapsed());
+        let dialed = self.endpoint.dialer.dial(limit, &mut self.spans).await?;
+        let mut connection = Connection::open(dialed)
+            .await
+            .map_err(|error| TransportFailure::ResetBeforeHeaders(describe(&error)))?;
+        let response = self.exchange(&mut connection, uri, headers, body).await?;
+        self.receive(lane, connection, response).await
+    }
+
+    /// Sends the request and waits for the head of its answer.
+    async fn exchange(
+        &mut self,
+        connection: &mut Connection,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<::http::Response<Incoming>, TransportFailure> {
+        let request = self.endpoint.request(uri, headers, body, connection.is_http2());
+        self.sent = Some(self.t0.elapsed());
+        let timeouts = &self.shot.timeouts;
+        let (due, deadline) = [
+            (timeouts.headers, Deadline::Headers),
+            (timeouts.first_token, Deadline::FirstToken),
+            (timeouts.total, Deadline::Total),
+        ]
+        .into_iter()
+        .min_by_key(|(due, _)| *due)
+        .unwrap_or((timeouts.total, Deadline::Total));
+        match tokio::time::timeout_at(self.t0 + due, connection.send(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(send_failure(&error)),
+            Err(_) => Err(TransportFailure::Deadline(deadline)),
+        }
+    }
+
+    /// Reads the answer to its end; the connection goes back to the lane if it can be used again.
+    async fn receive(
+        &self,
+        lane: &mut Lane,
+        mut connection: Connection,
+        response: ::http::Response<Incoming>,
+    ) -> Result<Measurement, TransportFailure> {
+        let at = self.since(connection.last_read());
+        let (head, mut body) = response.into_parts();
+        let mut reply = Reply::new(
+            &ReplyHead {
+                protocol: self.endpoint.target.protocol,
+                host: self.endpoint.target.base_url.host(),
+                status: head.status.as_u16(),
+                headers: &head.headers,
+                include_usage: self.shot.ask.include_usage,
+                keep_text: self.shot.keep_text,
+                gap_bounds: self.shot.gap_bounds.clone(),
+            },
+            at,
+        );
+        let (ended, ending) = self.read_body(&mut connection, &mut body, &mut reply).await;
+        if ending == Ending::Clean && is_reusable(&head) {
+            lane.connection = Some(connection);
+        }
+        Ok(reply.end(ended, ending))
+    }
+
+    async fn read_body(
+        &self,
+        connection: &mut Connection,
+        body: &mut Incoming,
+        reply: &mut Reply,
+    ) -> (Duration, Ending) {
+        let mut due = reply.due(&self.shot.timeouts).0;
+        let mut alarm = std::pin::pin!(sleep_until(self.t0 + due));
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = connection.drive(body.frame()) => frame,
+                () = alarm.as_mut() => {
+                    // The alarm is moved forward lazily: it may have been set for a deadline long met.
+                    let (now_due, deadline) = reply.due(&self.shot.timeouts);
+                    if self.t0.elapsed() >= now_due {
+                        return (now_due, Ending::Deadline(deadline));
+                    }
+                    due = now_due;
+                    alarm.as_mut().reset(self.t0 + due);
+                    continue;
+                }
+            };
+            // The stamp comes first: it was taken when the read returned, before anything was parsed.
+            let at = self.since(connection.last_read());
+            match frame {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        reply.read(at, data);
+                    }
+                }
+                Some(Err(_)) => return (at, Ending::Aborted),
+                None => return (at, Ending::Clean),
+            }
+            if reply.is_finished() {
+                return (at, Ending::TooLarge);
+            }
+            let (now_due, deadline) = reply.due(&self.shot.timeouts);
+            if at >= now_due {
+                return (now_due, Ending::Deadline(deadline));
+            }
+            if now_due < due {
+                due = now_due;
+                alarm.as_mut().reset(self.t0 + due);
+            }
+        }
+    }
+
+    /// Adds what only the network side knows, and redacts what the other side said.
+    fn complete(&self, result: Result<Measurement, TransportFailure>) -> Measurement {
+        let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
+        measurement.connection = self.connection_use;
+        let timeline = &mut measurement.timeline;
+        timeline.dns = self.spans.dns;
+        timeline.tcp = self.spans.tcp;
+        timeline.tls = self.spans.tls;
+        timeline.sent = self.sent;
+        measurement.redact(|text| self.endpoint.redactor.redact(text).into_owned());
+        measurement
+    }
+
+    fn since(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.t0)
+    }
+}
+
+/// Whether the connection may carry another request after this answer.
+fn is_reusable(head: &::http::response::Parts) -> bool {
+    let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    head.version != ::http::Version::HTTP_10 && !head.headers.get_all(header::CONNECTION).iter().any(closes)
+}
+
+fn send_failure(error: &hyper::Error) -> TransportFailure {
+    if error.is_parse() {
+        TransportFailure::NotHttp(describe(error))
+    } else {
+        TransportFailure::ResetBeforeHeaders(describe(error))
+    }
+}
+
+/// The whole chain of causes: hyper's outer message alone says little.
+fn describe(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,220 @@
+//! Prompts of a wanted length, the same for the same nonce.
+//!
+//! Pure: no clock, no randomness of its own. Every prompt begins with its nonce, so that no prefix cache can
+//! answer it, and goes on with prose made for it from many sentence parts; it ends with a request to write on,
+//! so that the output limit is reached. How many tokens a text really has only the server knows: lengths here
+//! are estimates, corrected by [`Shape::scale`].
+
+mod chinese;
+mod english;
+
+use crate::config::PromptLanguage;
+
+#[cfg(test)]
+mod tests;
+
+/// What makes a prompt different from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nonce {
+    /// A number not used before.
+    Fresh(u64),
+    /// The same prompt every time, for measuring a warm prefix cache.
+    Warm,
+}
+
+/// How long a prompt should be, and in which language.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shape {
+    /// Wanted prompt tokens as the server counts them.
+    pub tokens: u32,
+    /// Language of the prose.
+    pub language: PromptLanguage,
+    /// Tokens the server adds around the text (chat template, system prompt).
+    pub overhead_tokens: u32,
+    /// Estimated tokens per real token: wanted lengths are multiplied by it. 1 until calibrated.
+    pub scale: f64,
+}
+
+impl Shape {
+    /// An uncalibrated shape.
+    #[must_use]
+    pub fn new(tokens: u32, language: PromptLanguage) -> Self {
+        Self { tokens, language, overhead_tokens: 0, scale: 1.0 }
+    }
+
+    /// The length of the text in estimated tokens.
+    fn budget(&self) -> f64 {
+        f64::from(self.tokens.saturating_sub(self.overhead_tokens)) * self.scale
+    }
+}
+
+/// Sentences of a paragraph at least, and how many more there may be.
+const SENTENCES_MIN: u64 = 4;
+const SENTENCES_MORE: u64 = 4;
+/// The share of a prompt its closing request may take.
+const CLOSING_SHARE: f64 = 0.4;
+/// The longest prompt built, in estimated tokens: a calibration gone wrong must not fill the memory.
+const BUDGET_MAX: f64 = 4_000_000.0;
+
+/// Builds a prompt. Its estimated length is within 3% or one token of the wanted one, except that the nonce
+/// alone has about 14 tokens and is never cut.
+#[must_use]
+pub fn build(nonce: Nonce, shape: Shape) -> String {
+    let budget = shape.budget().clamp(0.0, BUDGET_MAX);
+    let mut dice = Dice::new(nonce);
+    let mut text = match nonce {
+        Nonce::Fresh(number) => format!("[probe {number:016x}]"),
+        Nonce::Warm => "[probe warm]".to_owned(),
+    };
+    let mut left = budget - estimate_tokens(&text);
+    let closing = closing(shape.language, left);
+    left -= estimate_tokens(closing);
+    let mut chinese = shape.language == PromptLanguage::Zh;
+    while left > 0.0 {
+        let before = left;
+        push_paragraph(&mut text, &mut left, chinese, &mut dice);
+        if left >= before {
+            break;
+        }
+        chinese ^= shape.language == PromptLanguage::Mixed;
+    }
+    text.push_str(closing);
+    text
+}
+
+/// About how many tokens a byte-pair tokenizer of today makes of a text: a word is a little more than one, a
+/// punctuation mark one, and Chinese has three characters for two.
+#[must_use]
+pub fn estimate_tokens(text: &str) -> f64 {
+    let mut tokens = 0.0;
+    let mut run = Run::default();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || c == '\'' {
+            run.letters += 1;
+            run.digits += u32::from(c.is_ascii_digit());
+            continue;
+        }
+        tokens += std::mem::take(&mut run).tokens();
+        tokens += match c {
+            ' ' => 0.0,
+            // A blank line is one token.
+            '\n' => TOKENS_PER_NEWLINE,
+            c if c.is_ascii() => 1.0,
+            _ => TOKENS_PER_CHINESE_CHAR,
+        };
+    }
+    tokens + run.tokens()
+}
+
+const TOKENS_PER_CHINESE_CHAR: f64 = 1.0 / 1.5;
+const TOKENS_PER_NEWLINE: f64 = 0.5;
+/// Numbers and hexadecimal are cut into short pieces.
+const TOKENS_PER_DIGIT: f64 = 0.65;
+const TOKENS_PER_WORD: f64 = 1.0;
+/// What a letter beyond the sixth adds: long words are rarely whole.
+const TOKENS_PER_FURTHER_LETTER: f64 = 0.05;
+const LETTERS_OF_A_WORD: u32 = 6;
+
+/// Letters and digits without a break between them.
+#[derive(Default)]
+struct Run {
+    letters: u32,
+    digits: u32,
+}
+
+impl Run {
+    fn tokens(self) -> f64 {
+        if self.letters == 0 {
+            return 0.0;
+        }
+        if self.digits > 0 {
+            return f64::from(self.letters) * TOKENS_PER_DIGIT;
+        }
+        let further = self.letters.saturating_sub(LETTERS_OF_A_WORD);
+        TOKENS_PER_WORD + f64::from(further) * TOKENS_PER_FURTHER_LETTER
+    }
+}
+
+/// The most explicit request to write on that leaves room for the rest.
+fn closing(language: PromptLanguage, room: f64) -> &'static str {
+    let closings = match language {
+        PromptLanguage::En => english::CLOSINGS,
+        PromptLanguage::Zh | PromptLanguage::Mixed => chinese::CLOSINGS,
+    };
+    let fits = |closing: &&&str| estimate_tokens(closing) <= room * CLOSING_SHARE;
+    closings.iter().find(fits).copied().unwrap_or_default()
+}
+
+/// Adds a paragraph, or as much of it as there is room for.
+fn push_paragraph(text: &mut String, left: &mut f64, chinese: bool, dice: &mut Dice) {
+    push(text, left, "\n\n");
+    for number in 0..SENTENCES_MIN + dice.below(SENTENCES_MORE) {
+        let sentence = if chinese { chinese::sentence(dice) } else { english::sentence(dice) };
+        if number > 0 && !chinese {
+            text.push(' ');
+        }
+        let tokens = estimate_tokens(&sentence);
+        if tokens <= *left {
+            text.push_str(&sentence);
+            *left -= tokens;
+        } else {
+            push_start(text, left, &sentence, chinese);
+            return;
+        }
+    }
+}
+
+/// Adds the words (in Chinese, characters) of a sentence for which there is room.
+fn push_start(text: &mut String, left: &mut f64, sentence: &str, chinese: bool) {
+    let mut pieces: Vec<&str> = if chinese {
+        sentence.split_inclusive(|_: char| true).collect()
+    } else {
+        sentence.split_inclusive(' ').collect()
+    };
+    pieces.reverse();
+    while let Some(piece) = pieces.pop() {
+        // Rounded to the nearest piece, so that the error is at most half of one.
+        if estimate_tokens(piece) / 2.0 > *left {
+            break;
+        }
+        push(text, left, piece);
+    }
+    text.truncate(text.trim_end_matches(' ').len());
+    *left = left.min(0.0);
+}
+
+fn push(text: &mut String, left: &mut f64, piece: &str) {
+    text.push_str(piece);
+    *left -= estimate_tokens(piece);
+}
+
+/// A stream of numbers that follows from the nonce (`SplitMix64`).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    fn new(nonce: Nonce) -> Self {
+        Self(match nonce {
+            Nonce::Fresh(number) => number,
+            Nonce::Warm => u64::MAX,
+        })
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    /// One of a list.
+    fn pick(&mut self, list: &[&'static str]) -> &'static str {
+        let index = self.below(list.len() as u64);
+        usize::try_from(index).ok().and_then(|index| list.get(index)).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,25 @@
+//! What a sweep found, as text people and programs read: a table, Markdown, CSV, JSON.
+//!
+//! Pure: a [`SweepReport`] in, text out. The JSON's shape is public API (`tokenprobe.sweep/1`).
+
+mod json;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::sweep_json;
+pub use table::{Style, csv, legend, table};
+
+use crate::sweep::SweepReport;
+
+/// A sweep's report with what identifies the run.
+#[derive(Debug)]
+pub struct Named<'a> {
+    /// Name of the sweep; `ad-hoc` without a configuration.
+    pub sweep: &'a str,
+    /// RFC 3339.
+    pub started_at: &'a str,
+    /// What it found.
+    pub report: &'a SweepReport,
+}

@@ -1,0 +1,274 @@
+//! The HTTP surface: metrics, health, readiness, reload, the status page and its JSON.
+//!
+//! Shows what others measured and passes on what a user asks for. It knows nothing of probes or the configuration:
+//! it reads [`Metrics`] and the latest [`Status`], and sends [`Command`]s to the daemon. No request waits for a probe.
+
+mod connections;
+mod page;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use chrono::Utc;
+use flate2::{Compression, write::GzEncoder};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot, watch},
+};
+
+pub use status::{CellStatus, Latency, Status, SweepStatus};
+
+use crate::metrics::{self, Metrics};
+
+/// Whether the daemon does its work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// The schedule does not run yet.
+    #[default]
+    Starting,
+    /// The schedule runs.
+    Ready,
+    /// Shutting down: no new probes.
+    Draining,
+}
+
+/// What a user asks the daemon for.
+#[derive(Debug)]
+pub enum Command {
+    /// Read the configuration again. The answer's error is the whole text that a user needs to mend it.
+    Reload {
+        /// Where the answer goes.
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// Run a sweep now.
+    RunSweep {
+        /// Its name.
+        name: String,
+        /// Where the answer goes.
+        reply: oneshot::Sender<RunAnswer>,
+    },
+}
+
+/// What became of the wish to run a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunAnswer {
+    /// It starts.
+    Started,
+    /// There is no sweep of that name.
+    Unknown,
+    /// Not now, and why.
+    Refused(String),
+}
+
+/// What the surface reads from and writes to.
+#[derive(Debug, Clone)]
+pub struct Surface {
+    /// Everything measured.
+    pub metrics: Arc<Metrics>,
+    /// What the page shows.
+    pub status: watch::Receiver<Arc<Status>>,
+    /// What `/-/ready` says.
+    pub readiness: watch::Receiver<Readiness>,
+    /// The daemon's ear.
+    pub commands: mpsc::Sender<Command>,
+    /// Whether requests may change anything (`--web.enable-lifecycle`).
+    pub lifecycle: bool,
+}
+
+/// How long a user waits for the daemon's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves on a listener until `shutdown` resolves, then lets running answers end, for a few seconds at most.
+pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Future<Output = ()>) {
+    let metrics = surface.metrics.clone();
+    connections::serve(listener, router(surface), move || metrics.connection_refused(), shutdown).await;
+}
+
+/// Every path.
+pub fn router(surface: Surface) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/page.css", get(style))
+        .route("/metrics", get(scrape))
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(ready))
+        .route("/-/reload", post(reload))
+        .route("/api/v1/status", get(status_json))
+        .route("/api/v1/sweeps/{name}/run", post(run_sweep))
+        .fallback(not_found)
+        .with_state(surface)
+}
+
+async fn scrape(State(surface): State<Surface>, headers: HeaderMap) -> Response {
+    let gzip = accepts_gzip(&headers);
+    // Writing and packing megabytes would hold up the probes that share this thread.
+    let written = tokio::task::spawn_blocking(move || {
+        let text = surface.metrics.encode().into_bytes();
+        if gzip { (compressed(&text), true) } else { (text, false) }
+    });
+    let Ok((body, packed)) = written.await else {
+        return (StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n").into_response();
+    };
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if packed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// `gzip` or `*` is among the accepted encodings, and not with the weight zero.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
+    let items: Vec<&str> = values.flat_map(|value| value.split(',')).collect();
+    let weight_of = |wanted: &str| {
+        items.iter().find_map(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            parts.next().filter(|coding| coding.eq_ignore_ascii_case(wanted))?;
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            Some(weight.map_or(1.0, |weight| weight.trim().parse::<f32>().unwrap_or(0.0)))
+        })
+    };
+    weight_of("gzip").or_else(|| weight_of("*")).is_some_and(|weight| weight > 0.0)
+}
+
+/// Packed, or empty if that fails, which writing to memory cannot.
+fn compressed(text: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
+    encoder.write_all(text).and_then(|()| encoder.finish()).unwrap_or_default()
+}
+
+async fn healthy() -> &'static str {
+    "tokenprobe is healthy.\n"
+}
+
+async fn ready(State(surface): State<Surface>) -> (StatusCode, &'static str) {
+    match *surface.readiness.borrow() {
+        Readiness::Ready => (StatusCode::OK, "tokenprobe is ready.\n"),
+        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is starting.\n"),
+        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is shutting down.\n"),
+    }
+}
+
+async fn reload(State(surface): State<Surface>, headers: HeaderMap) -> Response {
+    let answer = ask(&surface, &headers, |reply| Command::Reload { reply }).await;
+    match answer {
+        Ok(Ok(())) => "configuration reloaded\n".into_response(),
+        Ok(Err(error)) => {
+            let text = format!("the old configuration stays in force:\n{error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn run_sweep(State(surface): State<Surface>, Path(name): Path<String>, headers: HeaderMap) -> Response {
+    let answer = ask(&surface, &headers, |reply| Command::RunSweep { name: name.clone(), reply }).await;
+    match answer {
+        Ok(RunAnswer::Started) => (StatusCode::ACCEPTED, format!("sweep {name} starts\n")).into_response(),
+        Ok(RunAnswer::Unknown) => {
+            let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
+            (StatusCode::NOT_FOUND, text).into_response()
+        }
+        Ok(RunAnswer::Refused(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Passes a command on and waits for the answer; refuses it where changes are not allowed.
+async fn ask<T>(
+    surface: &Surface,
+    headers: &HeaderMap,
+    command: impl FnOnce(oneshot::Sender<T>) -> Command,
+) -> Result<T, (StatusCode, &'static str)> {
+    if !surface.lifecycle {
+        return Err((
+            StatusCode::FORBIDDEN,
+            "requests that change something are off: start tokenprobe with --web.enable-lifecycle to allow them\n",
+        ));
+    }
+    if from_another_site(headers) {
+        return Err((StatusCode::FORBIDDEN, "refused: a page of another site sent this request\n"));
+    }
+    let (reply, answer) = oneshot::channel();
+    if surface.commands.try_send(command(reply)).is_err() {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is busy or shutting down: try again\n"));
+    }
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err((StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is shutting down\n")),
+        Err(_) => {
+            Err((StatusCode::GATEWAY_TIMEOUT, "no answer within 30 s: the log says what became of it\n"))
+        }
+    }
+}
+
+/// A browser says where a request comes from; a form on some web page must not reload the prober of whoever looks at it.
+fn from_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    matches!(site, Some(site) if site != b"same-origin" && site != b"none")
+}
+
+async fn status_json(State(surface): State<Surface>) -> Json<Arc<Status>> {
+    Json(surface.status.borrow().clone())
+}
+
+async fn index(State(surface): State<Surface>) -> Response {
+    let status = surface.status.borrow().clone();
+    let readiness = *surface.readiness.borrow();
+    let mut response = Response::new(Body::from(page::render(&status, readiness, Utc::now())));
+    let fixed = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
+    ];
+    set(response.headers_mut(), fixed);
+    response
+}
+
+async fn style() -> Response {
+    let mut response = Response::new(Body::from(page::STYLE));
+    let fixed =
+        [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    set(response.headers_mut(), fixed);
+    response
+}
+
+fn set<const N: usize>(headers: &mut HeaderMap, fixed: [(HeaderName, &'static str); N]) {
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+async fn not_found() -> (StatusCode, &'static str) {
+    (
+        StatusCode::NOT_FOUND,
+        "not found; there are:\n\
+         GET  /                           status page\n\
+         GET  /metrics                    for Prometheus\n\
+         GET  /-/healthy                  the process runs\n\
+         GET  /-/ready                    the schedule runs\n\
+         POST /-/reload                   read the configuration again\n\
+         GET  /api/v1/status              what the page shows, as JSON\n\
+         POST /api/v1/sweeps/{name}/run   run a sweep now\n",
+    )
+}

@@ -1,0 +1,47 @@
+//! The prober's own scheduling delay, measured while it probes.
+//!
+//! A probe's stamps are taken when its task runs. If the runtime or the machine is busy, every stamp is late by
+//! about as much as this module's own timer is.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::measurement::GapSketch;
+
+/// Upper bounds in seconds of the delay histogram.
+pub const DELAY_BOUNDS: [f64; 18] = [
+    0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25,
+    0.5, 1.0,
+];
+
+/// How often the delay is sampled. Not a divisor of anything a server does.
+const PERIOD: Duration = Duration::from_millis(7);
+/// tokio's timer rounds up to its millisecond tick: up to that much is no delay.
+const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
+/// A level is saturated when the delay is more than this share of its median time to first token ...
+const SHARE_MAX: f64 = 0.05;
+/// ... or than this, whichever is larger.
+const DELAY_MIN: Duration = Duration::from_millis(5);
+
+/// Samples the delay for as long as it is polled.
+pub(super) async fn watch(delays: &mut GapSketch) {
+    loop {
+        let due = Instant::now() + PERIOD;
+        sleep_until(due).await;
+        delays.record(due.elapsed().saturating_sub(TIMER_GRANULARITY));
+    }
+}
+
+/// An empty sketch with the delay histogram's bounds.
+pub(super) fn sketch() -> GapSketch {
+    GapSketch::new(Arc::from(DELAY_BOUNDS))
+}
+
+/// Whether delays like these distorted a level with this median time to first token. The 95th percentile
+/// decides: one late wake-up is no verdict, one in twenty is.
+pub(super) fn saturated(delays: &GapSketch, ttft_p50_seconds: Option<f64>) -> Option<bool> {
+    let delay = delays.quantile(0.95)?;
+    let limit = ttft_p50_seconds.map_or(0.0, |ttft| ttft * SHARE_MAX).max(DELAY_MIN.as_secs_f64());
+    Some(delay > limit)
+}

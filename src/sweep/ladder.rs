@@ -1,0 +1,157 @@
+//! One ladder: the levels of one model and prompt length, cheap ones first, and the guard that ends the climb.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Event, Run, level::Level, shot::Prepared};
+use crate::{
+    analysis::{Knee, LevelSummary, knee, safe_concurrency},
+    cell::Cell,
+    measurement::FailureClass,
+};
+
+/// What a ladder came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LadderReport {
+    /// Name of the sweep.
+    pub sweep: Arc<str>,
+    /// Name of the target.
+    pub target: Arc<str>,
+    /// The model.
+    pub model: Arc<str>,
+    /// Wanted prompt length.
+    pub prompt_tokens: u32,
+    /// The levels that were run, in order.
+    pub levels: Vec<LevelSummary>,
+    /// The levels that were not, and why.
+    pub not_run: Vec<NotRun>,
+    /// Where throughput stops growing.
+    pub knee: Knee,
+    /// The load that is safe.
+    pub safe_concurrency: Option<u32>,
+}
+
+/// A level that was not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRun {
+    /// Its concurrency.
+    pub concurrency: u32,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Why a climb ended before its last level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A failure that every request would meet, at this concurrency.
+    Fatal(FailureClass, u32),
+    /// Too many requests of a level failed.
+    FailureRatio {
+        /// How many failed.
+        failed: u32,
+        /// Of how many.
+        requests: u32,
+        /// The level's concurrency.
+        concurrency: u32,
+    },
+    /// Throughput stopped growing after this concurrency.
+    AfterKnee(u32),
+    /// The whole run was told to stop.
+    Stopped,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fatal(class, concurrency) => write!(f, "{class} at concurrency {concurrency}"),
+            Self::FailureRatio { failed, requests, concurrency } => {
+                write!(f, "{failed} of {requests} requests failed at concurrency {concurrency}")
+            }
+            Self::AfterKnee(knee) => write!(f, "throughput stopped growing after concurrency {knee}"),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// Climbs one ladder.
+pub(super) async fn climb(
+    run: &Run,
+    prepared: &Prepared,
+    model: &Arc<str>,
+    prompt_tokens: u32,
+) -> LadderReport {
+    let sweep = &run.sweep;
+    let target = prepared.endpoint.target().name.clone();
+    let cell = |concurrency| {
+        Arc::new(Cell {
+            sweep: sweep.name.clone(),
+            target: target.clone(),
+            model: model.clone(),
+            prompt_tokens,
+            concurrency,
+        })
+    };
+    let mut levels: Vec<LevelSummary> = Vec::new();
+    let mut not_run = Vec::new();
+    let mut stopped: Option<Cause> = None;
+    for &concurrency in &sweep.concurrency {
+        if stopped.is_none() && run.halt.is_stopping() {
+            stopped = Some(Cause::Stopped);
+        }
+        if let Some(cause) = stopped {
+            not_run.push(NotRun { concurrency, reason: cause.to_string() });
+            run.send(Event::LevelNotRun { cell: cell(concurrency), cause }).await;
+            continue;
+        }
+        let cell = cell(concurrency);
+        run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
+        let pace =
+            levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
+        let level = Level {
+            cell: cell.clone(),
+            endpoint: prepared.clone(),
+            settings: sweep.level.clone(),
+            pace,
+            gap_bounds: run.gap_bounds.clone(),
+            events: run.events.clone(),
+            halt: run.halt.clone(),
+            in_flight: run.in_flight.clone(),
+        };
+        let finished = level.run().await;
+        let event = Event::LevelEnded {
+            cell,
+            summary: Box::new(finished.summary.clone()),
+            delays: Box::new(finished.delays),
+        };
+        run.send(event).await;
+        levels.push(finished.summary);
+        stopped = match finished.fatal {
+            Some(class) => Some(Cause::Fatal(class, concurrency)),
+            None => guard(run, &levels),
+        };
+    }
+    let knee = knee(&levels);
+    let safe_concurrency = safe_concurrency(&levels, knee, &sweep.objectives);
+    LadderReport {
+        sweep: sweep.name.clone(),
+        target,
+        model: model.clone(),
+        prompt_tokens,
+        levels,
+        not_run,
+        knee,
+        safe_concurrency,
+    }
+}
+
+/// Why the climb should end after the latest level, if it should.
+fn guard(run: &Run, levels: &[LevelSummary]) -> Option<Cause> {
+    let level = levels.last()?;
+    let failed = level.requests.saturating_sub(level.ok);
+    let ratio = f64::from(failed) / f64::from(level.requests.max(1));
+    if failed > 0 && ratio >= run.sweep.abort.failure_ratio {
+        let (requests, concurrency) = (level.requests, level.concurrency);
+        return Some(Cause::FailureRatio { failed, requests, concurrency });
+    }
+    let knee = knee(levels).concurrency().filter(|_| run.sweep.abort.after_knee)?;
+    Some(Cause::AfterKnee(knee))
+}

@@ -1,0 +1,288 @@
+//! One level: `concurrency` workers in a closed loop, each starting its next probe as soon as its last one ended.
+//!
+//! Every worker's first probe is a warm-up and excluded, as is whatever is sent before all workers are at work.
+//! Workers start staggered over the length of one request, so that they neither hit the target as a wave nor
+//! run in lock-step. When the measured requests are all under way, idle workers send one filler each, so that
+//! the last measured ones still meet the level's load; fillers are cancelled when the last measured one ends.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Event, Halt, InFlight, Role,
+    caught::caught,
+    delay,
+    shot::{Prepared, Shots},
+};
+use crate::{
+    analysis::{FullWindow, LevelSummary, Sample, summarize},
+    cell::Cell,
+    config::LevelSettings,
+    measurement::{FailureClass, GapSketch, Measurement},
+    probe::Lane,
+};
+
+/// Longest time over which the starts of a level's workers are spread.
+const RAMP_MAX: Duration = Duration::from_secs(30);
+
+/// Everything one level needs.
+pub(super) struct Level {
+    pub(super) cell: Arc<Cell>,
+    pub(super) endpoint: Prepared,
+    pub(super) settings: LevelSettings,
+    /// How long one request took at the level before: the time to spread the starts over.
+    pub(super) pace: Option<Duration>,
+    pub(super) gap_bounds: Arc<[f64]>,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) halt: Halt,
+    pub(super) in_flight: InFlight,
+}
+
+/// What a level came to.
+pub(super) struct Finished {
+    pub(super) summary: LevelSummary,
+    pub(super) delays: GapSketch,
+    /// A failure that the next level would meet as well.
+    pub(super) fatal: Option<FailureClass>,
+}
+
+impl Level {
+    /// Runs the level to its end, or to the halt.
+    pub(super) async fn run(self) -> Finished {
+        let concurrency = self.cell.concurrency;
+        let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
+        let mut workers = JoinSet::new();
+        let level = Arc::new(self);
+        for index in 0..concurrency {
+            workers.spawn(work(level.clone(), floor.clone(), index));
+        }
+        let mut delays = delay::sketch();
+        tokio::select! {
+            () = join(&mut workers, &floor) => {}
+            () = delay::watch(&mut delays) => {}
+        }
+        let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
+        // A level that a fatal failure ended is a failed one; only one that was told to stop says nothing.
+        let incomplete =
+            floor.fatal.get().is_none() && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
+        summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
+        Finished { summary, delays, fatal: floor.fatal.get().copied() }
+    }
+}
+
+async fn join(workers: &mut JoinSet<()>, floor: &Floor) {
+    while let Some(result) = workers.join_next().await {
+        if let Err(error) = result {
+            // A probe's panic is caught with the probe; this is one outside of it. Nobody may wait for this worker.
+            tracing::error!(%error, "a worker ended before its time");
+            floor.release();
+        }
+    }
+}
+
+/// What the workers of one level share.
+struct Floor {
+    epoch: Instant,
+    concurrency: u32,
+    /// Measured requests not yet handed out.
+    tickets: AtomicU32,
+    requests: u32,
+    /// Warm-ups still owed beyond the one every worker sends.
+    warmups: AtomicU32,
+    /// Workers whose first probe has started.
+    started: AtomicU32,
+    /// Measured requests that ended.
+    measured: AtomicU32,
+    /// How long to spread the starts over; known once the first probe ended, or from the level before.
+    pace: watch::Sender<Option<Duration>>,
+    /// Turns true when the last measured request ended, or nothing more may be measured.
+    over: watch::Sender<bool>,
+    first_measured: OnceLock<Instant>,
+    drained: OnceLock<Instant>,
+    fatal: OnceLock<FailureClass>,
+    samples: Mutex<Vec<Sample>>,
+}
+
+impl Floor {
+    fn new(concurrency: u32, settings: &LevelSettings, pace: Option<Duration>) -> Self {
+        Self {
+            epoch: Instant::now(),
+            concurrency,
+            tickets: AtomicU32::new(settings.requests),
+            requests: settings.requests,
+            warmups: AtomicU32::new(settings.warmup_requests.saturating_sub(concurrency)),
+            started: AtomicU32::new(0),
+            measured: AtomicU32::new(0),
+            pace: watch::Sender::new(pace),
+            over: watch::Sender::new(false),
+            first_measured: OnceLock::new(),
+            drained: OnceLock::new(),
+            fatal: OnceLock::new(),
+            samples: Mutex::default(),
+        }
+    }
+
+    /// What a worker does next, after its first probe. `None`: nothing.
+    fn next_role(&self, filled: bool) -> Option<Role> {
+        if self.fatal.get().is_some() {
+            return None;
+        }
+        if self.started.load(Ordering::Acquire) < self.concurrency || take(&self.warmups) {
+            return Some(Role::WarmUp);
+        }
+        if take(&self.tickets) {
+            self.first_measured.get_or_init(Instant::now);
+            return Some(Role::Measured);
+        }
+        self.drained.get_or_init(Instant::now);
+        (!filled && !*self.over.borrow()).then_some(Role::Filler)
+    }
+
+    fn record(&self, measurement: &Measurement, started: Instant, role: Role) {
+        let since = started.saturating_duration_since(self.epoch);
+        let sample = Sample::of(measurement, since, role == Role::Measured);
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
+        if role == Role::Measured && self.measured.fetch_add(1, Ordering::AcqRel) + 1 >= self.requests {
+            self.over.send_replace(true);
+        }
+    }
+
+    fn stop(&self, class: FailureClass) {
+        self.fatal.get_or_init(|| class);
+        self.release();
+    }
+
+    /// Lets go whoever waits for the pace or fills.
+    fn release(&self) {
+        self.over.send_replace(true);
+        self.pace.send_if_modified(|pace| pace.is_none().then(|| *pace = Some(Duration::ZERO)).is_some());
+    }
+
+    fn window(&self) -> Option<FullWindow> {
+        let since = |instant: &Instant| instant.saturating_duration_since(self.epoch);
+        let from = self.first_measured.get().map(since)?;
+        let to = self.drained.get().map_or_else(|| self.epoch.elapsed(), since);
+        Some(FullWindow { from, to })
+    }
+}
+
+/// Takes one from a counter that does not go below zero.
+fn take(counter: &AtomicU32) -> bool {
+    counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+}
+
+async fn work(level: Arc<Level>, floor: Arc<Floor>, index: u32) {
+    let mut worker = Worker {
+        lane: Lane::new(level.endpoint.endpoint.clone(), level.settings.connection),
+        shots: Shots::new(&level.cell, &level.settings, &level.endpoint, level.gap_bounds.clone()),
+        halt: level.halt.clone(),
+        level,
+        floor,
+    };
+    worker.run(index).await;
+}
+
+struct Worker {
+    level: Arc<Level>,
+    floor: Arc<Floor>,
+    lane: Lane,
+    shots: Shots,
+    halt: Halt,
+}
+
+impl Worker {
+    async fn run(&mut self, index: u32) {
+        if !self.wait_for_turn(index).await {
+            return;
+        }
+        self.floor.started.fetch_add(1, Ordering::AcqRel);
+        let mut role = Role::WarmUp;
+        let mut filled = false;
+        while !self.halt.is_stopping() {
+            filled |= role == Role::Filler;
+            let started = Instant::now();
+            let Some(measurement) = self.probe(role).await else { break };
+            self.settle(measurement, started, role, index).await;
+            match self.floor.next_role(filled) {
+                Some(next) => role = next,
+                None => break,
+            }
+        }
+    }
+
+    /// The first worker goes at once. The others wait until the length of a request is known and start spread
+    /// over it. `false`: the level ended before that.
+    async fn wait_for_turn(&mut self, index: u32) -> bool {
+        if index == 0 {
+            return true;
+        }
+        let mut pace = self.floor.pace.subscribe();
+        let known = tokio::select! {
+            known = pace.wait_for(Option::is_some) => known.ok().and_then(|pace| *pace),
+            () = self.halt.stopping() => None,
+        };
+        let Some(length) = known else { return false };
+        let share = f64::from(index) / f64::from(self.floor.concurrency);
+        let due = Instant::now() + length.min(RAMP_MAX).mul_f64(share);
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = self.halt.stopping() => return false,
+        }
+        self.floor.fatal.get().is_none()
+    }
+
+    /// One probe; `None` when it was cancelled.
+    async fn probe(&mut self, role: Role) -> Option<Measurement> {
+        let _in_flight = self.level.in_flight.enter();
+        let mut over = self.floor.over.subscribe();
+        let loaded = self.shots.next();
+        let shot = loaded.as_shot();
+        tokio::select! {
+            biased;
+            measurement = caught(self.lane.probe(&shot)) => Some(measurement),
+            () = self.halt.cancelled() => None,
+            _ = over.wait_for(|over| *over), if role == Role::Filler => None,
+        }
+    }
+
+    /// Takes note of a measurement and passes it on.
+    async fn settle(&mut self, measurement: Measurement, started: Instant, role: Role, index: u32) {
+        if role == Role::WarmUp && self.shots.learn(&measurement) {
+            // The target refused a field we can do without: it is not asked again.
+            return;
+        }
+        let failure = measurement.outcome.failure();
+        let fatal = failure.filter(|failure| super::is_fatal(failure, role)).map(|failure| failure.class);
+        // A target that refuses the very first request has failed it, warm-up or not.
+        let role = if fatal.is_some() { Role::Measured } else { role };
+        if index == 0 {
+            let length = measurement.timeline.end;
+            self.floor.pace.send_if_modified(|pace| pace.is_none().then(|| *pace = Some(length)).is_some());
+        }
+        self.floor.record(&measurement, started, role);
+        if let Some(class) = fatal {
+            self.floor.stop(class);
+        }
+        let trace_id = self.shots.trace_id();
+        let event = Event::Probed {
+            cell: self.level.cell.clone(),
+            role,
+            measurement: Box::new(measurement),
+            trace_id,
+        };
+        // The listener going away is no reason to stop measuring.
+        let _ = self.level.events.send(event).await;
+    }
+}
