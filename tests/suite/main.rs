@@ -23,3 +23,4 @@ mod levels;
 mod simulator;
 mod sockets;
 mod surface;
+mod transport;
