@@ -35,13 +35,13 @@ pub mod daemon;
 pub mod config;
 pub mod schedule;
 
-pub mod sweep;
-pub mod prompt;
-pub mod probe;
-pub mod protocol;
-pub mod measurement;
 pub mod analysis;
+pub mod measurement;
+pub mod probe;
+pub mod prompt;
+pub mod protocol;
 pub mod report;
+pub mod sweep;
 
 pub mod metrics;
 pub mod server;

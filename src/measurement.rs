@@ -3,6 +3,11 @@
 //! A failed probe is a value here, never an `Err`. This module knows nothing of sockets, wire formats or
 //! clocks: every instant is a [`Duration`] since the probe's t0, which was read before a connection was acquired.
 
+pub mod record;
+
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::Serialize;
@@ -87,24 +92,39 @@ pub struct Tokens {
 }
 
 /// Where the number of output tokens comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TokenSource {
     /// The server's usage, given once.
-    #[serde(rename = "usage")]
     Usage,
     /// The server's usage, repeated and growing: the last value.
-    #[serde(rename = "usage_cumulative")]
     UsageCumulative,
+    /// A provider's own field, named by its path: `vendor:timings.predicted_n`.
+    Vendor(&'static str),
     /// Chunks were counted: an estimate, and a lower bound.
-    #[serde(rename = "chunk_count")]
     ChunkCount,
     /// Nothing was generated, or nothing says how much.
     #[default]
-    #[serde(rename = "none")]
     None,
-    /// A provider's own field, named by its path.
-    #[serde(untagged)]
-    Vendor(&'static str),
+}
+
+impl TokenSource {
+    /// The name used in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::UsageCumulative => "usage_cumulative",
+            Self::Vendor(path) => path,
+            Self::ChunkCount => "chunk_count",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Serialize for TokenSource {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 /// What a visible token was part of.
@@ -310,10 +330,51 @@ impl Timeline {
 }
 
 impl Measurement {
+    /// A measurement of which nothing is known but how it ended and when.
+    #[must_use]
+    pub fn bare(outcome: Outcome, timeline: Timeline) -> Self {
+        Self {
+            timeline,
+            outcome,
+            first_token_kind: None,
+            tokens: Tokens::default(),
+            gaps: GapSketch::default(),
+            finish_reason: None,
+            flags: BTreeSet::new(),
+            connection: ConnectionUse::default(),
+            served_model: None,
+            fingerprint: None,
+            request_id: None,
+            visible_text: None,
+        }
+    }
+
     /// Whether the probe got a whole answer.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok)
+    }
+
+    /// Passes everything the other side said through `redact`: a server may echo what it was sent.
+    pub fn redact(&mut self, redact: impl Fn(&str) -> String) {
+        match &mut self.outcome {
+            Outcome::Ok => {}
+            Outcome::Partial(failure)
+            | Outcome::Empty(failure)
+            | Outcome::Unmeasurable(failure)
+            | Outcome::Error(failure) => {
+                failure.message = redact(&failure.message);
+                failure.subclass = failure.subclass.take().map(|words| match words {
+                    Cow::Borrowed(ours) => Cow::Borrowed(ours),
+                    Cow::Owned(theirs) => Cow::Owned(redact(&theirs)),
+                });
+            }
+        }
+        let said =
+            [&mut self.finish_reason, &mut self.served_model, &mut self.fingerprint, &mut self.request_id];
+        for text in said.into_iter().chain([&mut self.visible_text]).flatten() {
+            *text = redact(text);
+        }
     }
 
     /// Time per output token: `(last token - first token) / (output tokens - 1)`.

@@ -304,13 +304,27 @@ fn parse_cron(expression: &str) -> Result<Cron, ScheduleError> {
         )));
     }
     let parser = CronParser::builder().seconds(Seconds::Required).year(Year::Disallowed).build();
-    parser.parse(expression).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.trim_end_matches('.');
-        ScheduleError(format!(
-            "is not a cron expression: {reason}; the fields are second minute hour day month weekday, \
-             every full hour is \"0 0 * * * *\""
-        ))
+    parser.parse(expression).map_err(|_| match bad_field(parser, expression) {
+        Some((name, field)) => ScheduleError(format!(
+            "is not a cron expression: \"{field}\" is no {name}; the fields are {}, every full hour is \
+             \"0 0 * * * *\"",
+            FIELDS.join(" ")
+        )),
+        None => ScheduleError(
+            "is not a cron expression; every full hour is \"0 0 * * * *\" or \"@hourly\"".to_owned(),
+        ),
+    })
+}
+
+const FIELDS: [&str; 6] = ["second", "minute", "hour", "day", "month", "weekday"];
+
+/// The first field that is refused even on its own; croner does not say which it was.
+fn bad_field(parser: CronParser, expression: &str) -> Option<(&'static str, &str)> {
+    let fields = expression.split_whitespace().enumerate();
+    fields.zip(FIELDS).map(|((index, field), name)| (index, name, field)).find_map(|(index, name, field)| {
+        let mut alone = ["*"; FIELDS.len()];
+        *alone.get_mut(index)? = field;
+        parser.parse(&alone.join(" ")).is_err().then_some((name, field))
     })
 }
 

@@ -67,7 +67,7 @@ impl Sample {
         if self.output_tokens < 2 || last <= first {
             return if within(first) { tokens } else { 0.0 };
         }
-        let spread = (last - first).as_secs_f64();
+        let spread = last.saturating_sub(first).as_secs_f64();
         let share = |edge: Duration| (edge.saturating_sub(first).as_secs_f64() / spread).min(1.0);
         let head = if within(first) { 1.0 } else { 0.0 };
         head + (tokens - 1.0) * (share(window.to) - share(window.from))
@@ -132,7 +132,6 @@ fn mean(values: impl Iterator<Item = u64>) -> Option<f64> {
 /// Unknown unless the server says how much it took from its cache.
 fn cached_ratio(samples: &[&Sample]) -> Option<f64> {
     let known = samples.iter().filter_map(|sample| Some((sample.cached_tokens?, sample.prompt_tokens?)));
-    let (cached, prompt) =
-        known.fold((0_u64, 0_u64), |(cached, prompt), (c, p)| (cached + c, prompt + p));
+    let (cached, prompt) = known.fold((0_u64, 0_u64), |(cached, prompt), (c, p)| (cached + c, prompt + p));
     (prompt > 0).then(|| cached as f64 / prompt as f64)
 }

@@ -53,8 +53,7 @@ fn failed(at: u64) -> Measurement {
         retry_after: None,
         message: String::new(),
     });
-    measurement.timeline =
-        Timeline { end: ms(at), ..Timeline::default() };
+    measurement.timeline = Timeline { end: ms(at), ..Timeline::default() };
     measurement.tokens = Tokens::default();
     measurement
 }
@@ -62,8 +61,7 @@ fn failed(at: u64) -> Measurement {
 #[test]
 fn total_tps_at_concurrency_1_is_the_throughput_of_one_request_not_their_sum() {
     // Eight requests one after the other, each 1000 ms with 50 tokens: 50 tokens a second, not 8 x 50.
-    let samples: Vec<Sample> =
-        (0..8).map(|i| Sample::of(&probe(20, 1000, 50), ms(1000 * i), true)).collect();
+    let samples: Vec<Sample> = (0..8).map(|i| Sample::of(&probe(20, 1000, 50), ms(1000 * i), true)).collect();
     let window = FullWindow { from: ms(0), to: ms(8000) };
     let summary = summarize(1, &samples, Some(window), None, false);
     assert!((summary.throughput_tokens_per_second.unwrap() - 50.0).abs() < 1e-9);
@@ -87,8 +85,7 @@ fn tokens_outside_of_the_full_window_do_not_count() {
 
 #[test]
 fn failures_are_in_every_denominator_and_in_no_latency() {
-    let samples =
-        [Sample::of(&probe(100, 200, 11), ms(0), true), Sample::of(&failed(5), ms(200), true)];
+    let samples = [Sample::of(&probe(100, 200, 11), ms(0), true), Sample::of(&failed(5), ms(200), true)];
     let summary = summarize(1, &samples, None, Some(false), false);
     assert_eq!((summary.requests, summary.ok), (2, 1));
     assert_eq!(summary.failures, BTreeMap::from([(FailureClass::UpstreamError, 1)]));

@@ -7,11 +7,14 @@ use clap::{Args, ValueEnum};
 use super::{
     FAILED, USAGE,
     adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
-    load, print, tell,
+    load, print, suggest, tell,
 };
 use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
-    measurement::{ConnectionUse, Measurement, Record},
+    measurement::{
+        ConnectionUse, FailureClass, Measurement,
+        record::{Record, Subject},
+    },
     probe::{Endpoint, Lane, Shot, TraceId},
     prompt::{self, Nonce, Shape},
     protocol::Ask,
@@ -65,7 +68,7 @@ enum Format {
 
 /// Sends the probe and prints what it observed; exit 1 when it failed.
 pub(super) async fn run(args: RequestArgs) -> ExitCode {
-    let (target, redactor, model) = match choose(&args) {
+    let Chosen { target, redactor, model } = match choose(&args) {
         Ok(chosen) => chosen,
         Err(Refused { code, text }) => {
             tell(&text);
@@ -81,10 +84,18 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     };
     let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
     let (measurement, trace_id) = send(&args, &prepared, &model).await;
+    if measurement.outcome.failure().is_some_and(|failure| failure.class == FailureClass::ModelNotFound)
+        && let Some(suggestion) = suggest(&prepared.endpoint, &model).await
+    {
+        tell(&suggestion);
+    }
     let target = &prepared.endpoint.target().name;
     match args.format {
         Format::Json => {
-            let record = Record::new(&measurement, target, &model, &started_at, &trace_id.to_string());
+            let trace_id = trace_id.to_string();
+            let subject =
+                Subject { target, model: &model, started_at: &started_at, trace_id: Some(&trace_id) };
+            let record = Record::new(&measurement, subject);
             print(&serde_json::to_string(&record).unwrap_or_default());
         }
         Format::Text => print(&timeline(&measurement, target, &model, trace_id)),
@@ -132,12 +143,23 @@ fn usage(text: impl Into<String>) -> Refused {
     Refused { code: USAGE, text: format!("error: {}", text.into()) }
 }
 
-fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), Refused> {
+/// What the flags ask for.
+struct Chosen {
+    target: Arc<Target>,
+    redactor: Arc<Redactor>,
+    model: Arc<str>,
+}
+
+fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
     if let Some(base_url) = &args.endpoint.base_url {
         let model = args.model.as_deref().ok_or_else(|| usage("--model is needed beside --base-url"))?;
         let models = [model.to_owned()];
         let (target, redactor) = args.endpoint.target(base_url, &models).map_err(usage)?;
-        return Ok((Arc::new(target), Arc::new(redactor), Arc::from(model)));
+        return Ok(Chosen {
+            target: Arc::new(target),
+            redactor: Arc::new(redactor),
+            model: Arc::from(model),
+        });
     }
     let name = args.target.as_deref().ok_or_else(|| {
         usage(
@@ -145,8 +167,8 @@ fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), 
              (--config.file)",
         )
     })?;
-    let config = load::config(args.config_file.as_deref())
-        .map_err(|text| Refused { code: super::CONFIG, text })?;
+    let config =
+        load::config(args.config_file.as_deref()).map_err(|text| Refused { code: super::CONFIG, text })?;
     let target = config.targets.iter().find(|target| *target.name == *name).ok_or_else(|| {
         let known: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
         usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
@@ -155,7 +177,7 @@ fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), 
         Some(model) => Arc::from(model.as_str()),
         None => target.models.first().cloned().ok_or_else(|| usage("--model is needed"))?,
     };
-    Ok((target.clone(), Arc::new(config.redactor()), model))
+    Ok(Chosen { target: target.clone(), redactor: Arc::new(config.redactor()), model })
 }
 
 /// The timeline as a person reads it.
@@ -200,7 +222,8 @@ fn instants(out: &mut String, measurement: &Measurement) {
         ConnectionUse::New => format!("new connection: {}", spans.join(", ")),
         ConnectionUse::Reused => "reused connection".to_owned(),
     };
-    let first_answer = if line.first_reasoning_token.is_some() { "first answer token" } else { "first token" };
+    let first_answer =
+        if line.first_reasoning_token.is_some() { "first answer token" } else { "first token" };
     let kind = measurement.first_token_kind.map(|kind| format!("{kind:?}").to_lowercase());
     let rows = [
         (line.sent, "request sent", connection),
@@ -231,7 +254,8 @@ fn latencies(out: &mut String, measurement: &Measurement) {
     if line.first_reasoning_token.is_some() {
         let _ = writeln!(out, "to first answer token   {}", known(line.first_answer_token.map(millis)));
     }
-    let _ = writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
+    let _ =
+        writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
     let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}"));
     let _ = writeln!(out, "output tokens / second  {}", known(tps));
     let _ = writeln!(out, "longest chunk gap       {}", known(measurement.gaps.max().map(millis)));
@@ -244,7 +268,7 @@ fn latencies(out: &mut String, measurement: &Measurement) {
         count(tokens.cached_prompt),
         count(tokens.output),
         count(tokens.reasoning),
-        tokens.source
+        tokens.source.as_str()
     );
     if !measurement.flags.is_empty() {
         let flags: Vec<&str> = measurement.flags.iter().map(|flag| flag.as_str()).collect();

@@ -37,12 +37,13 @@ use crate::{
 
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use diagnostic::ConfigError;
+pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
 pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};
-pub use series::SeriesCount;
 #[cfg(test)]
 pub(crate) use series::FINDINGS_MAX;
+pub use series::SeriesCount;
 
 #[cfg(test)]
 mod tests;

@@ -76,8 +76,7 @@ impl Plan {
     #[must_use]
     pub fn new(config: &Config, now: DateTime<Utc>) -> Self {
         let sweeps: Vec<_> = config.sweeps.iter().map(|sweep| SweepPlan::new(sweep, now)).collect();
-        let series =
-            SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+        let series = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
         let hasty = config.sweeps.iter().zip(&sweeps).filter_map(|(sweep, plan)| too_long(sweep, plan));
         let warnings = config.warnings.iter().cloned().chain(hasty).collect();
         Self { sweeps, series, max_series: config.histograms.max_series, warnings }

@@ -155,7 +155,8 @@ fn secret(
         notes.complain(at, format!("must hold exactly one of `env` and `file`; write {form}"));
         return None;
     };
-    let value_at = At { span: value.span(), place: format!("{}.{}", at.place, form_key.get_ref()) };
+    let key_place = at.place.trim_end_matches('"');
+    let value_at = At { span: value.span(), place: format!("{key_place}.{}\"", form_key.get_ref()) };
     let result = match (form_key.get_ref().as_ref(), value.get_ref().as_str()) {
         ("env", Some(name)) if is_variable_name(name) => {
             Secret::from_variable(name, surroundings.environment).map_err(|error| error.to_string())

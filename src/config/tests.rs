@@ -90,6 +90,29 @@ fn the_shipped_file_shows_every_key() {
     }
 }
 
+/// A person who takes the `#` from any one line has a configuration, or lacks only what the line names.
+#[test]
+fn every_key_shown_as_a_comment_can_be_used() {
+    let shipped = fs::read_to_string("config/tokenprobe.toml").unwrap();
+    let is_key = |line: &str| {
+        line.starts_with('#') && line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
+    };
+    let shown: Vec<_> = shipped.lines().enumerate().filter(|(_, line)| is_key(line)).collect();
+    assert!(shown.len() > 10, "{shown:?}");
+    for (number, line) in shown {
+        let lines = shipped.lines().enumerate().map(|(index, source)| match source {
+            "every = \"1m\"" if line.starts_with("#schedule") => "",
+            source if index == number => source.trim_start_matches('#'),
+            source => source,
+        });
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let Err(error) = parse(&text) else { continue };
+        let lacks = ["GATEWAY_TOKEN is not set", "cannot read /run/secrets/gateway", "cannot read ca.pem"];
+        let error = error.to_string();
+        assert!(lacks.iter().any(|lack| error.contains(lack)), "{line}: {error}");
+    }
+}
+
 #[test]
 fn the_shipped_file_states_the_defaults() {
     let shipped = fs::read_to_string("config/tokenprobe.toml").unwrap();

@@ -113,7 +113,13 @@ impl Observer {
     }
 
     /// A sweep ended.
-    pub(super) fn ended(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, duration: Duration, result: SweepResult) {
+    pub(super) fn ended(
+        &mut self,
+        sweep: &Arc<str>,
+        at: DateTime<Utc>,
+        duration: Duration,
+        result: SweepResult,
+    ) {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.ended(at, duration, result);
         }
@@ -244,7 +250,8 @@ fn adopt_status(status: &mut Status, config: &Config) {
 
 /// One line a level: an error's words are shown once, not once a probe.
 fn log_level(cell: &Cell, summary: &LevelSummary, first_failure: Option<&Failure>) {
-    let millis = |seconds: Option<f64>| seconds.map_or_else(|| "unknown".into(), |s| format!("{:.1}ms", s * 1e3));
+    let millis =
+        |seconds: Option<f64>| seconds.map_or_else(|| "unknown".into(), |s| format!("{:.1}ms", s * 1e3));
     let ttft = millis(summary.ttft_seconds.map(|ttft| ttft.p50));
     let tpot = millis(summary.tpot_seconds.map(|tpot| tpot.p50));
     let failures: Vec<String> =

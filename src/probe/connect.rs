@@ -71,26 +71,23 @@ impl Dialer {
     }
 
     /// Whether requests go through a proxy in the clear, which wants the absolute form of the URI.
-    pub(super) fn forwards(&self) -> Option<Option<&http::HeaderValue>> {
-        self.proxy.as_ref().filter(|_| self.tls.is_none()).map(|proxy| proxy.authorization.as_ref())
+    pub(super) fn forwards(&self) -> bool {
+        self.proxy.is_some() && self.tls.is_none()
+    }
+
+    /// The proxy's credential, for requests that it forwards; a tunnel has shown it already.
+    pub(super) fn forward_authorization(&self) -> Option<&http::HeaderValue> {
+        self.proxy.as_ref().filter(|_| self.forwards())?.authorization.as_ref()
     }
 
     /// Opens a connection within `limit`. The spans are filled as far as it got, also when it fails.
-    pub(super) async fn dial(
-        &self,
-        limit: Duration,
-        spans: &mut Spans,
-    ) -> Result<Dialed, TransportFailure> {
+    pub(super) async fn dial(&self, limit: Duration, spans: &mut Spans) -> Result<Dialed, TransportFailure> {
         timeout(limit, self.dial_unbounded(limit, spans))
             .await
             .unwrap_or(Err(TransportFailure::Deadline(Deadline::Connect)))
     }
 
-    async fn dial_unbounded(
-        &self,
-        limit: Duration,
-        spans: &mut Spans,
-    ) -> Result<Dialed, TransportFailure> {
+    async fn dial_unbounded(&self, limit: Duration, spans: &mut Spans) -> Result<Dialed, TransportFailure> {
         let (host, port) = self.proxy.as_ref().map_or((self.host.as_str(), self.port), |p| (&p.host, p.port));
         let addresses = resolve(host, port, spans).await?;
         let tcp = connect(&addresses, limit, spans).await.map_err(|failure| match &self.proxy {

@@ -5,8 +5,10 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates.
+//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
+//! there are.
 
+mod catalogue;
 mod connect;
 mod http;
 mod stamped;
@@ -38,6 +40,7 @@ const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Endpoint {
     target: Arc<Target>,
+    tls: Option<Arc<rustls::ClientConfig>>,
     dialer: Dialer,
     redactor: Arc<Redactor>,
 }
@@ -97,8 +100,8 @@ impl Endpoint {
         } else {
             None
         };
-        let dialer = Dialer::new(&target, tls);
-        Ok(Self { target, dialer, redactor })
+        let dialer = Dialer::new(&target, tls.clone());
+        Ok(Self { target, tls, dialer, redactor })
     }
 
     /// The target this endpoint reaches.
@@ -116,7 +119,10 @@ impl Endpoint {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         if let Some(secret) = &target.api_key {
-            let (name, value) = target.protocol.auth_header(secret.reveal().expose_secret())?;
+            let (name, value) = target
+                .protocol
+                .auth_header(secret.reveal().expose_secret())
+                .map_err(|error| error.to_string())?;
             headers.insert(name, value);
         }
         for (name, secret) in &target.extra_headers {
@@ -129,21 +135,23 @@ impl Endpoint {
     }
 
     fn request(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes, http2: bool) -> Request<Full<Bytes>> {
-        let forwards = self.dialer.forwards();
-        let form = if http2 || forwards.is_some() {
+        let form = if http2 || self.dialer.forwards() {
             uri.clone()
         } else {
             let path = uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str);
             path.parse().unwrap_or_else(|_| uri.clone())
         };
-        if let Some(Some(value)) = forwards {
+        if let Some(value) = self.dialer.forward_authorization() {
             headers.insert(header::PROXY_AUTHORIZATION, value.clone());
         }
-        if !http2 && let Some(authority) = uri.authority()
+        if !http2
+            && let Some(authority) = uri.authority()
             && let Ok(value) = HeaderValue::from_str(authority.as_str())
         {
             headers.insert(header::HOST, value);
         }
+        // Credentials are marked sensitive: their values are not printed.
+        tracing::trace!(%form, ?headers, bytes = body.len(), "request");
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = ::http::Method::POST;
         *request.uri_mut() = form;
@@ -223,7 +231,8 @@ impl Flight<'_> {
             }
         }
         self.connection_use = ConnectionUse::New;
-        let limit = self.shot.timeouts.connect.min(self.shot.timeouts.total).saturating_sub(self.t0.elapsed());
+        let limit =
+            self.shot.timeouts.connect.min(self.shot.timeouts.total).saturating_sub(self.t0.elapsed());
         let dialed = self.endpoint.dialer.dial(limit, &mut self.spans).await?;
         let mut connection = Connection::open(dialed)
             .await
@@ -280,7 +289,7 @@ impl Flight<'_> {
             at,
         );
         let (ended, ending) = self.read_body(&mut connection, &mut body, &mut reply).await;
-        if ending == Ending::Clean && self.reusable(&head) {
+        if ending == Ending::Clean && is_reusable(&head) {
             lane.connection = Some(connection);
         }
         Ok(reply.end(ended, ending))
@@ -334,16 +343,9 @@ impl Flight<'_> {
         }
     }
 
-    fn reusable(&self, head: &::http::response::Parts) -> bool {
-        head.version != ::http::Version::HTTP_10
-            && !head.headers.get_all(header::CONNECTION).iter().any(|v| v.as_bytes().eq_ignore_ascii_case(b"close"))
-    }
-
     /// Adds what only the network side knows, and redacts what the other side said.
     fn complete(&self, result: Result<Measurement, TransportFailure>) -> Measurement {
-        let mut measurement = result.unwrap_or_else(|failure| {
-            failure.into_measurement(self.t0.elapsed(), self.shot.gap_bounds.clone())
-        });
+        let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
         measurement.connection = self.connection_use;
         let timeline = &mut measurement.timeline;
         timeline.dns = self.spans.dns;
@@ -357,6 +359,12 @@ impl Flight<'_> {
     fn since(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.t0)
     }
+}
+
+/// Whether the connection may carry another request after this answer.
+fn is_reusable(head: &::http::response::Parts) -> bool {
+    let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    head.version != ::http::Version::HTTP_10 && !head.headers.get_all(header::CONNECTION).iter().any(closes)
 }
 
 fn send_failure(error: &hyper::Error) -> TransportFailure {

@@ -4,16 +4,44 @@
 //! which the read that delivered them returned; a [`Reply`] turns them into tokens with times, an outcome and
 //! token counts. The same code is driven by a fake clock in tests and by the network in [`crate::probe`].
 //!
-//! Layers, top down: [`Reply`] (one answer, whatever the format) <- one file per wire format (an event's payload
-//! to deltas) <- framing (`sse`) (bytes to events).
+//! Layers, top down: [`Reply`] (one answer, whatever the format) <- `story` (what the events add up to) <- one file per
+//! wire format (an event's payload to a `gist`) <- framing (`sse`: bytes to events). Beside them: `transcript` (clocks
+//! and counts of tokens), `ledger` (which token counts to believe), `complaint` and `classify` (errors to classes),
+//! `verdict` (the outcome).
 
-mod stub; pub use stub::*;
-use std::{sync::Arc, time::Duration};
+mod classify;
+mod complaint;
+mod echo;
+mod edge;
+mod excuse;
+mod fold;
+mod gist;
+mod head;
+mod inflate;
+mod json_scan;
+mod ledger;
+mod openai_chat;
+mod openai_chunk;
+mod openai_completions;
+mod reply;
+mod retry_hint;
+mod sse;
+mod story;
+mod think;
+mod transcript;
+mod transport;
+mod verdict;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
-use crate::measurement::{Failure, GapSketch};
+use self::gist::Gist;
+pub use self::reply::Reply;
 
 /// The wire formats spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
@@ -26,6 +54,101 @@ pub enum Protocol {
     #[serde(rename = "openai-completions")]
     OpenAiCompletions,
 }
+
+impl Protocol {
+    /// The path behind the base URL.
+    #[must_use]
+    pub fn path(self, _model: &str) -> String {
+        match self {
+            Self::OpenAiChat => "/chat/completions".into(),
+            Self::OpenAiCompletions => "/completions".into(),
+        }
+    }
+
+    /// The request's body, as JSON.
+    #[must_use]
+    pub fn body(self, ask: &Ask<'_>) -> Vec<u8> {
+        let mut body = match self {
+            Self::OpenAiChat => openai_chat::body(ask),
+            Self::OpenAiCompletions => openai_completions::body(ask),
+        };
+        for (name, value) in ask.extra_body {
+            if value.is_null() {
+                body.remove(name);
+            } else {
+                body.insert(name.clone(), value.clone());
+            }
+        }
+        Value::Object(body).to_string().into_bytes()
+    }
+
+    /// The header that carries the credential, marked sensitive. White space around the key is dropped.
+    ///
+    /// # Errors
+    /// When the key is empty or holds what no header can carry.
+    pub fn auth_header(self, key: &str) -> Result<(HeaderName, HeaderValue), KeyError> {
+        let key = key.trim();
+        if key.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(KeyError::Unsendable);
+        }
+        let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| KeyError::Unsendable)?;
+        value.set_sensitive(true);
+        Ok((header::AUTHORIZATION, value))
+    }
+
+    /// Reads the payload of one event.
+    fn read(self, _name: &str, payload: &[u8], gist: &mut Gist) -> Result<(), serde_json::Error> {
+        match self {
+            Self::OpenAiChat | Self::OpenAiCompletions => openai_chunk::read(payload, gist),
+        }
+    }
+
+    /// Whether a stream should end with `[DONE]`.
+    fn ends_with_done(self) -> bool {
+        matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
+    }
+
+    /// Deltas after which one that equals the whole text is a repeat of it.
+    fn repeat_after(self) -> u32 {
+        match self {
+            Self::OpenAiChat | Self::OpenAiCompletions => 2,
+        }
+    }
+}
+
+/// The longest head of `text` of at most `bytes` bytes.
+fn text_head(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let boundary = (0..=bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text.get(..boundary).unwrap_or_default()
+}
+
+/// Why a key cannot be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyError {
+    /// Nothing is left once white space is dropped.
+    Empty,
+    /// Spaces, control or other characters inside it.
+    Unsendable,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the API key is empty",
+            Self::Unsendable => {
+                "the API key holds a space, a line break or another character that no key has: check how it was pasted"
+            }
+        })
+    }
+}
+
+impl std::error::Error for KeyError {}
 
 /// What one probe asks for.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +178,17 @@ pub enum MaxTokensField {
     MaxTokens,
     /// `max_completion_tokens`
     MaxCompletionTokens,
+}
+
+impl MaxTokensField {
+    /// The name of the member.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
 }
 
 /// Deadlines of one probe, each counted from t0 unless said otherwise.

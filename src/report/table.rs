@@ -21,8 +21,19 @@ pub enum Style {
 const LOW: &str = "*";
 
 const HEADERS: [&str; 13] = [
-    "target", "model", "prompt", "conc", "ok/fail", "TTFT p50", "p95", "p99 ms", "TPOT p50", "p95 ms", "req TPS",
-    "total TPS", "notes",
+    "target",
+    "model",
+    "prompt",
+    "conc",
+    "ok/fail",
+    "TTFT p50",
+    "p95",
+    "p99 ms",
+    "TPOT p50",
+    "p95 ms",
+    "req TPS",
+    "total TPS",
+    "notes",
 ];
 
 /// The levels of a sweep, one a row; times in milliseconds.
@@ -64,7 +75,8 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
     }
     if levels().any(|level| level.ok > 0 && level.tpot_seconds.is_none()) {
         lines.push(
-            "TPOT is unknown where the server does not count its tokens, or sent fewer than two of them".into(),
+            "TPOT is unknown where the server does not count its tokens, or sent fewer than two of them"
+                .into(),
         );
     }
     if levels().any(|level| level.client_saturated == Some(true)) {
@@ -80,7 +92,9 @@ fn capacity(ladder: &LadderReport) -> Option<String> {
     let knee = ladder.knee.concurrency()?;
     Some(match ladder.safe_concurrency {
         Some(safe) => format!("{name}: throughput stops growing at concurrency {knee}; safe up to {safe}"),
-        None => format!("{name}: throughput stops growing at concurrency {knee}; no level meets the objectives"),
+        None => {
+            format!("{name}: throughput stops growing at concurrency {knee}; no level meets the objectives")
+        }
     })
 }
 
@@ -162,7 +176,7 @@ pub fn csv(named: &Named<'_>) -> Result<String, csv::Error> {
             writer.write_record(csv_record(named, ladder, level))?;
         }
     }
-    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    measurement::Measurement,
-    protocol::TransportFailure,
-};
+use crate::{measurement::Measurement, protocol::TransportFailure};
 
 /// The measurement, or one that says that the prober itself broke.
 pub(super) async fn caught(probe: impl Future<Output = Measurement>) -> Measurement {
@@ -22,7 +19,7 @@ pub(super) async fn caught(probe: impl Future<Output = Measurement>) -> Measurem
             // The payload is not shown: it may quote what was being handled. The panic hook has logged the place.
             Err(_) => Poll::Ready(
                 TransportFailure::Internal("the prober panicked; its log says where".into())
-                    .into_measurement(Duration::ZERO, std::sync::Arc::from([])),
+                    .into_measurement(Duration::ZERO),
             ),
         }
     })

@@ -73,7 +73,12 @@ impl std::fmt::Display for Cause {
 }
 
 /// Climbs one ladder.
-pub(super) async fn climb(run: &Run, prepared: &Prepared, model: &Arc<str>, prompt_tokens: u32) -> LadderReport {
+pub(super) async fn climb(
+    run: &Run,
+    prepared: &Prepared,
+    model: &Arc<str>,
+    prompt_tokens: u32,
+) -> LadderReport {
     let sweep = &run.sweep;
     let target = prepared.endpoint.target().name.clone();
     let cell = |concurrency| {
@@ -99,7 +104,8 @@ pub(super) async fn climb(run: &Run, prepared: &Prepared, model: &Arc<str>, prom
         }
         let cell = cell(concurrency);
         run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
-        let pace = levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
+        let pace =
+            levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
         let level = Level {
             cell: cell.clone(),
             endpoint: prepared.clone(),
@@ -125,7 +131,16 @@ pub(super) async fn climb(run: &Run, prepared: &Prepared, model: &Arc<str>, prom
     }
     let knee = knee(&levels);
     let safe_concurrency = safe_concurrency(&levels, knee, &sweep.objectives);
-    LadderReport { sweep: sweep.name.clone(), target, model: model.clone(), prompt_tokens, levels, not_run, knee, safe_concurrency }
+    LadderReport {
+        sweep: sweep.name.clone(),
+        target,
+        model: model.clone(),
+        prompt_tokens,
+        levels,
+        not_run,
+        knee,
+        safe_concurrency,
+    }
 }
 
 /// Why the climb should end after the latest level, if it should.

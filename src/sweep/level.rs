@@ -19,7 +19,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Event, Halt, InFlight, Role, caught::caught, delay, shot::{Prepared, Shots}};
+use super::{
+    Event, Halt, InFlight, Role,
+    caught::caught,
+    delay,
+    shot::{Prepared, Shots},
+};
 use crate::{
     analysis::{FullWindow, LevelSummary, Sample, summarize},
     cell::Cell,
@@ -69,8 +74,8 @@ impl Level {
         }
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
         // A level that a fatal failure ended is a failed one; only one that was told to stop says nothing.
-        let incomplete = floor.fatal.get().is_none()
-            && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        let incomplete =
+            floor.fatal.get().is_none() && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
         summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
         Finished { summary, delays, fatal: floor.fatal.get().copied() }
@@ -271,7 +276,12 @@ impl Worker {
             self.floor.stop(class);
         }
         let trace_id = self.shots.trace_id();
-        let event = Event::Probed { cell: self.level.cell.clone(), role, measurement: Box::new(measurement), trace_id };
+        let event = Event::Probed {
+            cell: self.level.cell.clone(),
+            role,
+            measurement: Box::new(measurement),
+            trace_id,
+        };
         // The listener going away is no reason to stop measuring.
         let _ = self.level.events.send(event).await;
     }

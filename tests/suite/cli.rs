@@ -32,7 +32,8 @@ max_tokens = 4
 async fn request_prints_one_object_with_the_whole_measurement() {
     let server = Server::start(|_| {}).await;
     let base_url = server.base_url();
-    let args = ["request", "--base-url", &base_url, "--model", "fixed", "--format", "json", "--max-tokens", "5"];
+    let args =
+        ["request", "--base-url", &base_url, "--model", "fixed", "--format", "json", "--max-tokens", "5"];
     let output = run(&args, &[]).await;
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let record: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -68,7 +69,18 @@ async fn request_says_what_is_missing() {
         (vec!["request"], "--base-url"),
         (vec!["request", "--base-url", "http://127.0.0.1:9/v1"], "--model"),
         (vec!["request", "--base-url", "127.0.0.1:9", "--model", "m"], "http"),
-        (vec!["request", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--api-key-env", "NO_SUCH"], "NO_SUCH"),
+        (
+            vec![
+                "request",
+                "--base-url",
+                "http://127.0.0.1:9/v1",
+                "--model",
+                "m",
+                "--api-key-env",
+                "NO_SUCH",
+            ],
+            "NO_SUCH",
+        ),
     ] {
         let output = run(&args, &[]).await;
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -89,8 +101,21 @@ async fn a_closed_port_is_a_connect_failure_in_words() {
 async fn sweep_prints_its_table_in_every_shape() {
     let server = Server::start(|_| {}).await;
     let base_url = server.base_url();
-    let common = ["sweep", "--base-url", &base_url, "--model", "fixed", "--concurrency", "2,1", "--requests", "3",
-        "--prompt-tokens", "50", "--max-tokens", "4"];
+    let common = [
+        "sweep",
+        "--base-url",
+        &base_url,
+        "--model",
+        "fixed",
+        "--concurrency",
+        "2,1",
+        "--requests",
+        "3",
+        "--prompt-tokens",
+        "50",
+        "--max-tokens",
+        "4",
+    ];
     for (format, start) in [
         ("table", " target"),
         ("markdown", "| target"),
@@ -109,7 +134,8 @@ async fn sweep_prints_its_table_in_every_shape() {
 async fn sweep_exits_1_when_a_request_failed_and_names_the_reason() {
     let server = Server::start(|_| {}).await;
     let base_url = server.base_url();
-    let args = ["sweep", "--base-url", &base_url, "--model", "fixed+401", "--concurrency", "1", "--requests", "2"];
+    let args =
+        ["sweep", "--base-url", &base_url, "--model", "fixed+401", "--concurrency", "1", "--requests", "2"];
     let output = run(&args, &[]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("auth"), "{}", stderr(&output));
@@ -148,7 +174,9 @@ async fn the_daemon_measures_on_schedule_and_leaves_in_order() {
     let mut daemon = Daemon::start(&config(&server, "\"fixed\"", ""), &[], &[]).await;
     let labels = "{sweep=\"often\",target=\"sim\",model=\"fixed\",prompt_tokens=\"50\",concurrency=\"2\"}";
     let count = format!("tokenprobe_time_to_first_token_seconds_count{labels}");
-    daemon.until("two levels were measured", async |d| d.metric(&count).await.is_some_and(|n| n >= 4.0)).await;
+    daemon
+        .until("two levels were measured", async |d| d.metric(&count).await.is_some_and(|n| n >= 4.0))
+        .await;
     assert_eq!(daemon.metric("tokenprobe_up{target=\"sim\",model=\"fixed\"}").await, Some(1.0));
     assert_eq!(daemon.get("/-/healthy").await.0, 200);
     daemon.signal("-TERM");
@@ -169,7 +197,9 @@ async fn sigterm_lets_running_probes_end_within_the_grace_and_then_cancels_them_
     .await;
     let text = format!("[server]\nshutdown_grace = \"300ms\"\n{}", config(&server, "\"endless\"", ""));
     let mut daemon = Daemon::start(&text, &[], &[]).await;
-    daemon.until("a probe is in flight", async |d| d.metric("tokenprobe_probes_in_flight").await == Some(1.0)).await;
+    daemon
+        .until("a probe is in flight", async |d| d.metric("tokenprobe_probes_in_flight").await == Some(1.0))
+        .await;
     daemon.signal("-TERM");
     assert_eq!(daemon.exit_code().await, Some(0));
     assert!(daemon.log().contains("cancelling running probes"), "{}", daemon.log());
@@ -193,7 +223,9 @@ async fn a_reload_is_all_or_nothing() {
     assert_eq!(daemon.metric("tokenprobe_config_last_reload_successful").await, Some(0.0));
     assert!(daemon.metric(requests).await >= before, "the old configuration goes on");
 
-    let two = good.replace("\"fixed\"", "\"fixed\", \"fixed+500\"").replace("concurrency = [1, 2]", "concurrency = [1]");
+    let two = good
+        .replace("\"fixed\"", "\"fixed\", \"fixed+500\"")
+        .replace("concurrency = [1, 2]", "concurrency = [1]");
     std::fs::write(daemon.config_file(), &two).unwrap();
     assert_eq!(daemon.post("/-/reload").await.0, 200);
     assert_eq!(daemon.metric("tokenprobe_config_last_reload_successful").await, Some(1.0));
@@ -201,7 +233,9 @@ async fn a_reload_is_all_or_nothing() {
     assert_eq!(daemon.metric(&requests.replace("concurrency=\"1\"", "concurrency=\"2\"")).await, None);
     let failures = "tokenprobe_request_failures_total{sweep=\"often\",target=\"sim\",model=\"fixed+500\",\
                     prompt_tokens=\"50\",concurrency=\"1\",reason=\"upstream_error\"}";
-    daemon.until("the new model is probed", async |d| d.metric(failures).await.is_some_and(|n| n > 0.0)).await;
+    daemon
+        .until("the new model is probed", async |d| d.metric(failures).await.is_some_and(|n| n > 0.0))
+        .await;
 
     std::fs::write(daemon.config_file(), &good).unwrap();
     daemon.signal("-HUP");
@@ -224,7 +258,10 @@ async fn a_key_is_seen_nowhere() {
     let file = dir.path().join("key");
     std::fs::write(&file, CANARY).unwrap();
     let target = |name: &str, key: &str| {
-        format!("[[targets]]\nname = \"{name}\"\nbase_url = \"{}\"\nmodels = [\"fixed\"]\n{key}\n", server.base_url())
+        format!(
+            "[[targets]]\nname = \"{name}\"\nbase_url = \"{}\"\nmodels = [\"fixed\"]\n{key}\n",
+            server.base_url()
+        )
     };
     let text = format!(
         "{}{}{}\n[[sweeps]]\nname = \"often\"\nevery = \"1s\"\nrun_on_start = true\n\
@@ -251,8 +288,19 @@ async fn a_key_is_seen_nowhere() {
 
     let base_url = server.base_url();
     for format in ["json", "text"] {
-        let args = ["request", "--base-url", &base_url, "--model", "fixed", "--api-key-env", "CANARY", "--format",
-            format, "--log.level", "trace"];
+        let args = [
+            "request",
+            "--base-url",
+            &base_url,
+            "--model",
+            "fixed",
+            "--api-key-env",
+            "CANARY",
+            "--format",
+            format,
+            "--log.level",
+            "trace",
+        ];
         let output = run(&args, &environment).await;
         assert_eq!(output.status.code(), Some(1));
         assert!(!stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY));

@@ -68,7 +68,17 @@ async fn play(case: &Value) -> Measurement {
     let mut timeouts = timeouts(case);
     let url = match case["transport"].as_str() {
         Some(failure) => fail(failure, &mut stage, &mut target, &mut timeouts).await,
-        None => serve(case, &mut stage).await,
+        None => {
+            let address = serve(case, &mut stage).await;
+            match case["request_hint"]["host"].as_str() {
+                // What a few words mean depends on who says them: the host is asked through a proxy.
+                Some(host) => {
+                    target.proxy = Some(format!("http://{address}").parse().unwrap());
+                    format!("http://{host}/v1")
+                }
+                None => format!("http://{address}/v1"),
+            }
+        }
     };
     target.base_url = BaseUrl::parse(&url).unwrap();
     let usage = case["request_hint"]["body"]["stream_options"]["include_usage"] == Value::Bool(true);
@@ -104,7 +114,7 @@ fn timeouts(case: &Value) -> Timeouts {
 }
 
 /// Plays one case's answer to one request.
-async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
+async fn serve(case: &Value, stage: &mut JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let case = case.clone();
@@ -113,7 +123,8 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
         socket.set_nodelay(true).unwrap();
         read_request(&mut socket).await;
         sleep(Duration::from_millis(case["head_delay_ms"].as_u64().unwrap())).await;
-        let mut head = format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case["response_status"]);
+        let mut head =
+            format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case["response_status"]);
         for (name, value) in case["response_headers"].as_object().into_iter().flatten() {
             head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
         }
@@ -143,7 +154,7 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
         let mut rest = [0; 64];
         while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}
     });
-    format!("http://{address}/v1")
+    address
 }
 
 /// Reads one request with its body.
@@ -156,7 +167,8 @@ async fn read_request(socket: &mut TcpStream) -> String {
         bytes.extend_from_slice(&chunk[..read]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
         if body.len() >= length.unwrap_or(0_usize) {
             return text;
         }
@@ -282,7 +294,8 @@ fn compare(case: &Value, measurement: &Measurement) -> Vec<String> {
 
 /// How writes fall into reads is up to the machine: it may add `coalesced` and `burst`, never remove them.
 fn compare_flags(id: &str, expected: &Value, measurement: &Measurement) -> Option<String> {
-    let wanted: Vec<&str> = expected["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    let wanted: Vec<&str> =
+        expected["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
     let up_to_the_machine = |flag: &Flag| matches!(flag, Flag::Coalesced | Flag::Burst);
     let seen: Vec<&str> = measurement
         .flags

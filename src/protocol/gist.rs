@@ -1,0 +1,227 @@
+//! What one event says, whatever the wire format: the pieces of text in it and the facts beside them.
+//!
+//! One gist serves a whole stream, cleared between events, so that reading an event allocates nothing. Knows nothing
+//! of time, and does not judge: an event that cannot be read to its end leaves no trace.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::fold::{self, Members, Object, drain_list, skip_scalars};
+use crate::measurement::TokenKind;
+
+/// What a piece of text is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// The answer, or part of one.
+    Answer(TokenKind),
+    /// Thinking aloud.
+    Reasoning,
+}
+
+/// What one event says.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of one event, not a state")]
+pub(super) struct Gist {
+    text: String,
+    pieces: Vec<Piece>,
+    /// Why the server stopped; empty when the event does not say.
+    pub(super) finish: String,
+    /// The event ends the answer, whether or not it says why.
+    pub(super) terminal: bool,
+    /// The `[DONE]` of the OpenAI family.
+    pub(super) done: bool,
+    /// The event says that something failed: it has to be read again, as a complaint.
+    pub(super) complaint: bool,
+    /// The whole answer is in this event: nothing was streamed.
+    pub(super) whole_reply: bool,
+    /// Token counts of the usual place.
+    pub(super) usage: Counts,
+    /// Token counts of a provider's own place.
+    pub(super) vendor: Option<(&'static str, Counts)>,
+    /// The counts belong to the beginning of the answer and say nothing of its length.
+    pub(super) provisional: bool,
+    /// A model had to be loaded first.
+    pub(super) cold_start: bool,
+    /// Reasoning took place that is not shown.
+    pub(super) veiled_reasoning: bool,
+    /// Model that answers; empty when the event does not say.
+    pub(super) model: String,
+    /// `system_fingerprint`; empty when the event does not say.
+    pub(super) fingerprint: String,
+}
+
+/// Token counts as one event gives them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) prompt: Option<u64>,
+    pub(super) cached_prompt: Option<u64>,
+    /// Reasoning included.
+    pub(super) output: Option<u64>,
+    pub(super) reasoning: Option<u64>,
+}
+
+/// One piece of text: a range of [`Gist::text`].
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    channel: Channel,
+    choice: u64,
+    end: usize,
+}
+
+impl Gist {
+    /// Forgets the last event.
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.pieces.clear();
+        self.finish.clear();
+        self.model.clear();
+        self.fingerprint.clear();
+        self.terminal = false;
+        self.done = false;
+        self.complaint = false;
+        self.whole_reply = false;
+        self.usage = Counts::default();
+        self.vendor = None;
+        self.provisional = false;
+        self.cold_start = false;
+        self.veiled_reasoning = false;
+    }
+
+    /// Adds a piece of text; an empty one is none.
+    pub(super) fn say(&mut self, channel: Channel, choice: u64, text: &str) {
+        if !text.is_empty() {
+            self.text.push_str(text);
+            self.pieces.push(Piece { channel, choice, end: self.text.len() });
+        }
+    }
+
+    /// Notes why the answer ended. Empty and `"null"` are no reasons.
+    pub(super) fn finish_with(&mut self, reason: &str) {
+        if !reason.is_empty() && reason != "null" {
+            self.finish.clear();
+            self.finish.push_str(reason);
+            self.terminal = true;
+        }
+    }
+
+    /// `(channel, choice, text)` of every piece, in order.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (Channel, u64, &str)> {
+        let mut from = 0;
+        self.pieces.iter().map(move |piece| {
+            let text = self.text.get(from..piece.end).unwrap_or_default();
+            from = piece.end;
+            (piece.channel, piece.choice, text)
+        })
+    }
+
+    /// How many pieces there are.
+    pub(super) fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Gives the pieces from number `from` on to a choice: its index may come behind its text.
+    pub(super) fn assign_choice(&mut self, from: usize, choice: u64) {
+        for piece in self.pieces.iter_mut().skip(from) {
+            piece.choice = choice;
+        }
+    }
+}
+
+/// Reads text that comes as a string, or as a list of parts (`text`, `thinking`), into a gist.
+pub(super) struct Text<'a> {
+    pub(super) gist: &'a mut Gist,
+    pub(super) channel: Channel,
+}
+
+/// Reads a member as text.
+pub(super) fn text<'de, A: MapAccess<'de>>(
+    map: &mut A,
+    gist: &mut Gist,
+    channel: Channel,
+) -> Result<(), A::Error> {
+    map.next_value_seed(Text { gist, channel })
+}
+
+impl<'de> DeserializeSeed<'de> for Text<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text<'_> {
+    type Value = ();
+
+    skip_scalars!(());
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.gist.say(self.channel, 0, text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        // Parts nest (a thinking part holds text parts); three levels are more than anyone sends.
+        let mut part = Part { gist: self.gist, channel: self.channel, depth: 0 };
+        while list.next_element_seed(PartSeed(&mut part))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        Object(&mut Part { gist: self.gist, channel: self.channel, depth: 0 }).visit_map(map)
+    }
+}
+
+struct Part<'a> {
+    gist: &'a mut Gist,
+    channel: Channel,
+    depth: u8,
+}
+
+struct PartSeed<'a, 'b>(&'a mut Part<'b>);
+
+impl<'de> DeserializeSeed<'de> for PartSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PartSeed<'_, '_> {
+    type Value = ();
+
+    skip_scalars!(());
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.gist.say(self.0.channel, 0, text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        if self.0.depth >= 2 {
+            return drain_list(list).map(|_| ());
+        }
+        let mut part = Part { gist: &mut *self.0.gist, channel: self.0.channel, depth: self.0.depth + 1 };
+        while list.next_element_seed(PartSeed(&mut part))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        Object(self.0).visit_map(map)
+    }
+}
+
+impl Members for Part<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        let channel = match name {
+            "text" => self.channel,
+            "thinking" | "reasoning" => Channel::Reasoning,
+            "refusal" => Channel::Answer(TokenKind::Refusal),
+            _ => return fold::skip(map),
+        };
+        let mut part = Part { gist: &mut *self.gist, channel, depth: self.depth };
+        map.next_value_seed(PartSeed(&mut part))
+    }
+}

@@ -1,0 +1,98 @@
+//! Token counts of one answer: which of the numbers a server gives to believe, and where they came from.
+//!
+//! Knows nothing of wire formats, and nothing of time.
+
+use super::gist::{Counts, Gist};
+use crate::measurement::TokenSource;
+
+/// Counts seen so far. Usage is cumulative: the last value counts, never a sum.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    usage: Counts,
+    vendor: Option<(&'static str, Counts)>,
+    /// Frames with a usage that says something of the output.
+    frames: u32,
+    /// The first of them came while the answer was still being generated.
+    growing: bool,
+    /// A usage object came, whatever it said.
+    pub(super) has_usage: bool,
+}
+
+/// What to believe.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) counts: Counts,
+    pub(super) source: TokenSource,
+    /// The server said zero although it sent text.
+    pub(super) zero_distrusted: bool,
+    /// Usage came again and again.
+    pub(super) repeated: bool,
+}
+
+impl Ledger {
+    /// Takes in the counts of one event; `ended`: the answer was complete with this event or before.
+    pub(super) fn take(&mut self, gist: &Gist, ended: bool) {
+        let usage = gist.usage;
+        if usage != Counts::default() {
+            self.has_usage = true;
+            let mut usage = usage;
+            if gist.provisional {
+                usage.output = None;
+                usage.reasoning = None;
+            }
+            if usage.output.is_some_and(|output| output > 0) {
+                self.growing |= self.frames == 0 && !ended;
+                self.frames += 1;
+            }
+            self.usage.merge(usage);
+        }
+        if let Some((place, counts)) = gist.vendor {
+            match &mut self.vendor {
+                Some((before, known)) if *before == place => known.merge(counts),
+                vendor => *vendor = Some((place, counts)),
+            }
+        }
+    }
+
+    /// Reasoning tokens the server counted.
+    pub(super) fn reasoning(&self) -> u64 {
+        let vendor = self.vendor.and_then(|(_, counts)| counts.reasoning);
+        self.usage.reasoning.or(vendor).unwrap_or(0)
+    }
+
+    /// What to believe beside `chunks` chunks of text.
+    pub(super) fn verdict(&self, chunks: u64) -> Verdict {
+        let (vendor_place, vendor) = self.vendor.unwrap_or_default();
+        let credible = |output: &u64| *output > 0 || chunks == 0;
+        let repeated = self.frames >= 2 && self.growing;
+        let (output, source) = if let Some(output) = self.usage.output.filter(credible) {
+            (Some(output), if repeated { TokenSource::UsageCumulative } else { TokenSource::Usage })
+        } else if let Some(output) = vendor.output.filter(credible) {
+            (Some(output), TokenSource::Vendor(vendor_place))
+        } else if chunks > 0 {
+            (Some(chunks), TokenSource::ChunkCount)
+        } else {
+            (None, TokenSource::None)
+        };
+        let said = self.usage.output.or(vendor.output);
+        let zero_distrusted = chunks > 0 && said == Some(0);
+        let prompt = self.usage.prompt.or(vendor.prompt);
+        let counts = Counts {
+            // Who says zero of the output says it of the prompt too.
+            prompt: prompt.filter(|prompt| *prompt > 0 || !zero_distrusted),
+            cached_prompt: self.usage.cached_prompt.or(vendor.cached_prompt),
+            output,
+            reasoning: self.usage.reasoning.or(vendor.reasoning),
+        };
+        Verdict { counts, source, zero_distrusted, repeated }
+    }
+}
+
+impl Counts {
+    fn merge(&mut self, newer: Self) {
+        self.prompt = newer.prompt.or(self.prompt);
+        self.cached_prompt = newer.cached_prompt.or(self.cached_prompt);
+        self.output = newer.output.or(self.output);
+        self.reasoning = newer.reasoning.or(self.reasoning);
+    }
+}

@@ -1,0 +1,109 @@
+//! The corpus with a fake clock: exact to the microsecond, and the same however the bytes are cut.
+
+use std::{sync::Arc, time::Duration};
+
+use tokenprobe::{
+    measurement::Measurement,
+    protocol::{Deadline, Ending, Protocol, Reply, ReplyHead, TransportFailure},
+};
+
+use crate::corpus::{self, Case, Clock, End};
+
+/// Plays a case as the network loop would: a deadline that passes before the next read ends the probe.
+fn play(case: &Case, protocol: Protocol, writes: &[(Duration, Vec<u8>)]) -> Measurement {
+    let timeouts = case.timeouts();
+    let headers_at = Duration::from_millis(case.head_delay_ms.unwrap_or(0));
+    let headers = case.headers();
+    let head = ReplyHead {
+        protocol,
+        host: case.request_hint.host.as_deref().unwrap_or("api.example.test"),
+        status: case.response_status.expect("an answer has a status"),
+        headers: &headers,
+        include_usage: case.include_usage(),
+        keep_text: true,
+        gap_bounds: Arc::from([0.01, 0.1, 1.0]),
+    };
+    let mut reply = Reply::new(&head, headers_at);
+    let mut now = headers_at;
+    for (at, bytes) in writes {
+        let (due, deadline) = reply.due(&timeouts);
+        if due <= *at {
+            return reply.end(due, Ending::Deadline(deadline));
+        }
+        reply.read(*at, bytes);
+        now = *at;
+        if reply.is_finished() {
+            return reply.end(now, Ending::Aborted);
+        }
+    }
+    match case.end.expect("an answer has an end") {
+        End::Clean => reply.end(now, Ending::Clean),
+        End::Abort => reply.end(now, Ending::Aborted),
+        End::Hang => {
+            let (due, deadline) = reply.due(&timeouts);
+            reply.end(due, Ending::Deadline(deadline))
+        }
+    }
+}
+
+fn transport(case: &Case) -> Option<TransportFailure> {
+    let words = || "as the system words it".to_owned();
+    Some(match case.transport.as_deref()? {
+        "dns_failure" => TransportFailure::Dns(words()),
+        "connect_refused" => TransportFailure::Refused(words()),
+        "connect_timeout" => TransportFailure::Deadline(Deadline::Connect),
+        "tls_untrusted" => TransportFailure::TlsUntrusted(words()),
+        "tls_alert" => TransportFailure::TlsHandshake(words()),
+        "proxy_407" => TransportFailure::ProxyAuth(words()),
+        "reset_before_headers" => TransportFailure::ResetBeforeHeaders(words()),
+        other => panic!("unknown transport failure {other}"),
+    })
+}
+
+fn check_all(clock: Clock, recut: impl Fn(&Case) -> Vec<(Duration, Vec<u8>)>) {
+    let mut failures = Vec::new();
+    let mut played = 0;
+    for case in corpus::load() {
+        let Some(protocol) = case.protocol() else { continue };
+        let measurement = match transport(&case) {
+            Some(failure) => failure.into_measurement(Duration::from_millis(10)),
+            None => play(&case, protocol, &recut(&case)),
+        };
+        played += 1;
+        for difference in corpus::differences(&case, &measurement, clock) {
+            failures.push(format!("{}: {difference}", case.id));
+        }
+        let message =
+            measurement.outcome.failure().map(|failure| failure.message.as_str()).unwrap_or_default();
+        assert!(message.chars().count() <= 220 && !message.contains('\n'), "{}: {message:?}", case.id);
+    }
+    assert!(played >= 100, "only {played} cases were played");
+    assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn the_corpus_is_exact() {
+    check_all(Clock::Exact, Case::writes);
+}
+
+#[test]
+fn one_byte_per_read_changes_neither_outcome_nor_tokens_nor_times() {
+    check_all(Clock::Bytewise, |case| {
+        let bytes = case.writes().into_iter();
+        bytes.flat_map(|(at, bytes)| bytes.into_iter().map(move |byte| (at, vec![byte]))).collect()
+    });
+}
+
+#[test]
+fn reads_cut_at_odd_places_change_neither_outcome_nor_tokens_nor_times() {
+    for size in [2, 3, 7, 64] {
+        check_all(Clock::Bytewise, |case| {
+            let writes = case.writes().into_iter();
+            writes
+                .flat_map(|(at, bytes)| {
+                    bytes.chunks(size).map(|piece| (at, piece.to_vec())).collect::<Vec<_>>()
+                })
+                .collect()
+        });
+    }
+}
