@@ -20,6 +20,7 @@ mod documents;
 mod fake_clock;
 mod harness;
 mod levels;
+mod readme;
 mod simulator;
 mod sockets;
 mod surface;
