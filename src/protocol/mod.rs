@@ -15,6 +15,7 @@ mod echo;
 mod edge;
 mod excuse;
 mod fold;
+mod framing;
 mod gist;
 mod head;
 mod inflate;
@@ -72,13 +73,7 @@ impl Protocol {
             Self::OpenAiChat => openai_chat::body(ask),
             Self::OpenAiCompletions => openai_completions::body(ask),
         };
-        for (name, value) in ask.extra_body {
-            if value.is_null() {
-                body.remove(name);
-            } else {
-                body.insert(name.clone(), value.clone());
-            }
-        }
+        merge(&mut body, ask.extra_body);
         Value::Object(body).to_string().into_bytes()
     }
 
@@ -111,10 +106,30 @@ impl Protocol {
         matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
     }
 
-    /// Deltas after which one that equals the whole text is a repeat of it.
-    fn repeat_after(self) -> u32 {
+    /// Whether frames may repeat the whole text as a habit of the format.
+    fn may_accumulate(self) -> bool {
         match self {
-            Self::OpenAiChat | Self::OpenAiCompletions => 2,
+            Self::OpenAiChat | Self::OpenAiCompletions => false,
+        }
+    }
+}
+
+/// Merges `patch` over `body` (RFC 7396): objects member by member, `null` removes, all else replaces.
+fn merge(body: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match (body.get_mut(name), value) {
+            (_, Value::Null) => {
+                body.remove(name);
+            }
+            (Some(Value::Object(body)), Value::Object(patch)) => merge(body, patch),
+            (_, Value::Object(patch)) => {
+                let mut fresh = Map::new();
+                merge(&mut fresh, patch);
+                body.insert(name.clone(), Value::Object(fresh));
+            }
+            (_, value) => {
+                body.insert(name.clone(), value.clone());
+            }
         }
     }
 }
@@ -165,7 +180,7 @@ pub struct Ask<'a> {
     pub temperature: Option<f64>,
     /// Whether to ask for usage in the stream (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// Members merged over the body last, so that they win; a `null` removes a member.
+    /// Merged over the body last, so that it wins: objects member by member, a `null` removes a member (RFC 7396).
     pub extra_body: &'a Map<String, Value>,
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::{
     Deadline, Ending, ReplyHead, Timeouts,
+    framing::Framing,
     head::HeadFacts,
     inflate::{InflateError, Inflater},
-    sse::SseDecoder,
     story::{Story, Unreadable},
     transcript::Stamp,
     verdict::{self, Closing},
@@ -44,8 +44,8 @@ pub struct Reply {
 pub(super) enum Body {
     /// Nothing but a byte order mark or white space so far.
     Undecided { bom: usize },
-    /// Server-sent events, and the head of them.
-    Events { decoder: Box<SseDecoder>, head: Vec<u8> },
+    /// A stream of events, and the head of it.
+    Stream { framing: Framing, head: Vec<u8> },
     /// Something to be read as a whole: JSON, a page, the explanation of a failure.
     Whole { shape: Shape, bytes: Vec<u8> },
 }
@@ -113,7 +113,7 @@ impl Reply {
             (None, Body::Whole { .. }) => {
                 (self.last_read.unwrap_or(self.headers_at) + timeouts.stall, Deadline::Stall)
             }
-            (None, Body::Events { .. } | Body::Undecided { .. }) => {
+            (None, Body::Stream { .. } | Body::Undecided { .. }) => {
                 match self.story.transcript.last_heard() {
                     Some(heard) => (heard + timeouts.stall, Deadline::Stall),
                     None => (timeouts.first_token, Deadline::FirstToken),
@@ -144,9 +144,9 @@ impl Reply {
     #[must_use]
     pub fn end(mut self, at: Duration, ending: Ending) -> Measurement {
         let stamp = Stamp { at: self.last_read.unwrap_or(at), read: self.reads };
-        if let Body::Events { decoder, .. } = &mut self.body {
+        if let Body::Stream { framing, .. } = &mut self.body {
             let story = &mut self.story;
-            decoder.finish(ending == Ending::Clean, &mut |frame| story.frame(stamp, &frame));
+            framing.finish(ending == Ending::Clean, &mut |frame| story.frame(stamp, &frame));
         }
         self.story.transcript.settle_held();
         verdict::close(Closing {
@@ -184,9 +184,9 @@ impl Body {
         }
         match self {
             Self::Undecided { .. } => {}
-            Self::Events { decoder, head } => {
+            Self::Stream { framing, head } => {
                 keep(head, bytes, HEAD_BYTES_MAX);
-                decoder.feed(bytes, &mut |frame| story.frame(stamp, &frame));
+                framing.feed(bytes, &mut |frame| story.frame(stamp, &frame));
             }
             Self::Whole { shape: Shape::Json, bytes: kept } => {
                 if keep(kept, bytes, WHOLE_BYTES_MAX) < bytes.len() {
@@ -224,7 +224,7 @@ fn sniff<'b>(bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
     let body = match rest.first()? {
         b'{' | b'[' => Body::Whole { shape: Shape::Json, bytes: Vec::new() },
         b'<' => Body::Whole { shape: Shape::Html, bytes: Vec::new() },
-        _ => Body::Events { decoder: Box::default(), head: Vec::new() },
+        _ => Body::Stream { framing: Framing::Sse(Box::default()), head: Vec::new() },
     };
     Some((body, rest))
 }

@@ -9,10 +9,10 @@ use super::{
     Protocol, ReplyHead,
     complaint::Complaint,
     fold,
+    framing::Frame,
     gist::Gist,
     json_scan::split_values,
     ledger::Ledger,
-    sse::Frame,
     transcript::{Stamp, Transcript},
 };
 use crate::measurement::Flag;
@@ -62,11 +62,14 @@ pub(super) enum Unreadable {
 
 impl Story {
     pub(super) fn new(head: &ReplyHead<'_>) -> Self {
-        let repeat_after = head.protocol.repeat_after();
         Self {
             protocol: head.protocol,
             gist: Gist::default(),
-            transcript: Transcript::new(head.gap_bounds.clone(), head.keep_text, repeat_after),
+            transcript: Transcript::new(
+                head.gap_bounds.clone(),
+                head.keep_text,
+                head.protocol.may_accumulate(),
+            ),
             ledger: Ledger::default(),
             flags: BTreeSet::new(),
             events: 0,

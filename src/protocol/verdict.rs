@@ -10,6 +10,7 @@ use super::{
     complaint::{Complaint, is_complaint},
     edge,
     excuse::{self, Wording},
+    framing::Frame,
     gist::Gist,
     head::HeadFacts,
     json_scan::split_values,
@@ -173,7 +174,7 @@ impl Closing {
                 self.body = Body::Whole { shape, bytes: Vec::new() };
                 outcome
             }
-            Body::Events { head, .. } => self.stream(&head),
+            Body::Stream { head, .. } => self.stream(&head),
             Body::Undecided { .. } => self.stream(&[]),
         }
     }
@@ -377,7 +378,6 @@ impl Closing {
 
 /// The data of the first event, when a failure's body is an event stream.
 fn event_data(bytes: &[u8]) -> Option<Vec<u8>> {
-    use super::sse::Frame;
     let mut found = None;
     let mut decoder = SseDecoder::default();
     let mut note = |frame: Frame<'_>| match frame {

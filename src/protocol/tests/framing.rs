@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::{Play, content, finish, flags, ms, outcome};
 use crate::protocol::{
     Ending,
+    framing::Frame,
     json_scan::{JsonScan, split_values},
-    sse::{Frame, SseDecoder},
+    sse::SseDecoder,
 };
 
 /// The frames of a stream fed in the given pieces, as text.
