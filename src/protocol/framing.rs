@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of what a payload means, nor of time.
 
-use super::sse::SseDecoder;
+use super::{event_stream::EventStreamDecoder, lines::LineDecoder, sse::SseDecoder};
 
 /// Longest event, in bytes.
 pub(super) const EVENT_BYTES_MAX: usize = 1 << 20;
@@ -14,6 +14,8 @@ pub(super) enum Frame<'a> {
     Payload { name: &'a str, data: &'a [u8] },
     /// The payload of llama.cpp's `error:` field.
     ErrorField(&'a [u8]),
+    /// An exception in place of an event: its machine code and its words.
+    Exception { code: &'a str, data: &'a [u8] },
     /// Lines outside any field that together form a JSON value.
     Stray(&'a [u8]),
     /// A block of comments and nothing else.
@@ -22,6 +24,8 @@ pub(super) enum Frame<'a> {
     Lax,
     /// An event or a line outgrew its limit; nothing more will be decoded.
     TooLong,
+    /// Binary framing that is broken; nothing more will be decoded.
+    Broken,
 }
 
 /// The wrapping of one stream.
@@ -29,6 +33,10 @@ pub(super) enum Frame<'a> {
 pub(super) enum Framing {
     /// Server-sent events.
     Sse(Box<SseDecoder>),
+    /// One JSON value per line.
+    Lines(LineDecoder),
+    /// AWS's binary event stream.
+    Binary(EventStreamDecoder),
 }
 
 impl Framing {
@@ -36,6 +44,8 @@ impl Framing {
     pub(super) fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Sse(decoder) => decoder.feed(bytes, sink),
+            Self::Lines(decoder) => decoder.feed(bytes, sink),
+            Self::Binary(decoder) => decoder.feed(bytes, sink),
         }
     }
 
@@ -43,6 +53,8 @@ impl Framing {
     pub(super) fn finish(&mut self, clean: bool, sink: &mut impl FnMut(Frame<'_>)) {
         match self {
             Self::Sse(decoder) => decoder.finish(clean, sink),
+            Self::Lines(decoder) => decoder.finish(clean, sink),
+            Self::Binary(_) => {}
         }
     }
 }

@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use super::{
-    Deadline, Ending, ReplyHead, Timeouts,
+    Deadline, Ending, Protocol, ReplyHead, Timeouts,
+    event_stream::EventStreamDecoder,
     framing::Framing,
     head::HeadFacts,
     inflate::{InflateError, Inflater},
+    lines::LineDecoder,
     story::{Story, Unreadable},
     transcript::Stamp,
     verdict::{self, Closing},
@@ -174,7 +176,7 @@ impl Body {
     fn take(&mut self, stamp: Stamp, bytes: &[u8], story: &mut Story) {
         let mut bytes = bytes;
         if let Self::Undecided { bom } = self {
-            match sniff(bom, bytes) {
+            match sniff(story.protocol(), bom, bytes) {
                 None => return,
                 Some((body, rest)) => {
                     *self = body;
@@ -208,7 +210,7 @@ fn keep(kept: &mut Vec<u8>, bytes: &[u8], limit: usize) -> usize {
 }
 
 /// Decides what a body is by its first byte, a byte order mark and white space apart: `content-type` lies.
-fn sniff<'b>(bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
+fn sniff<'b>(protocol: Protocol, bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
     const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
     let mut rest = bytes;
     while let Some((first, behind)) = rest.split_first() {
@@ -221,10 +223,13 @@ fn sniff<'b>(bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
         }
         rest = behind;
     }
+    let stream = |framing| Body::Stream { framing, head: Vec::new() };
     let body = match rest.first()? {
+        b'{' if protocol == Protocol::Ollama => stream(Framing::Lines(LineDecoder::default())),
+        0 if protocol == Protocol::Bedrock => stream(Framing::Binary(EventStreamDecoder::default())),
         b'{' | b'[' => Body::Whole { shape: Shape::Json, bytes: Vec::new() },
         b'<' => Body::Whole { shape: Shape::Html, bytes: Vec::new() },
-        _ => Body::Stream { framing: Framing::Sse(Box::default()), head: Vec::new() },
+        _ => stream(Framing::Sse(Box::default())),
     };
     Some((body, rest))
 }
