@@ -190,6 +190,14 @@ impl Case {
         Some(match self.request_hint.api.as_str() {
             "openai_chat" => Protocol::OpenAiChat,
             "openai_completions" => Protocol::OpenAiCompletions,
+            "openai_responses" => Protocol::OpenAiResponses,
+            "anthropic_messages" => Protocol::Anthropic,
+            "gemini" => Protocol::Gemini,
+            "ollama_chat" => Protocol::Ollama,
+            "dashscope" => Protocol::DashScope,
+            "bedrock_converse" => Protocol::Bedrock,
+            // A token endpoint's refusal is read like any other.
+            "oauth_token" => Protocol::OpenAiChat,
             _ => return None,
         })
     }
