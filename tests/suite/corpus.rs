@@ -188,7 +188,8 @@ impl Case {
     /// The wire format, when the product speaks it.
     pub fn protocol(&self) -> Option<Protocol> {
         Some(match self.request_hint.api.as_str() {
-            "openai_chat" => Protocol::OpenAiChat,
+            // A token endpoint's refusal is read like any other.
+            "openai_chat" | "oauth_token" => Protocol::OpenAiChat,
             "openai_completions" => Protocol::OpenAiCompletions,
             "openai_responses" => Protocol::OpenAiResponses,
             "anthropic_messages" => Protocol::Anthropic,
@@ -196,8 +197,6 @@ impl Case {
             "ollama_chat" => Protocol::Ollama,
             "dashscope" => Protocol::DashScope,
             "bedrock_converse" => Protocol::Bedrock,
-            // A token endpoint's refusal is read like any other.
-            "oauth_token" => Protocol::OpenAiChat,
             _ => return None,
         })
     }
