@@ -28,9 +28,8 @@ fn describe(measurement: &Measurement) -> String {
 
 /// Plays payloads, each an event of its own 10 ms after the last.
 fn check(protocol: Protocol, payloads: &[&str], expected: &str) {
-    let wrap = |payload: &&str| match protocol {
-        Protocol::Ollama => format!("{payload}\n"),
-        _ => format!("data: {payload}\n\n"),
+    let wrap = |payload: &&str| {
+        if protocol == Protocol::Ollama { format!("{payload}\n") } else { format!("data: {payload}\n\n") }
     };
     let texts: Vec<String> = payloads.iter().map(wrap).collect();
     let measurement = Play { protocol, ..Play::default() }.texts(&texts);
