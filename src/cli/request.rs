@@ -268,5 +268,6 @@ fn latencies(out: &mut String, measurement: &Measurement) {
 }
 
 fn millis(duration: Duration) -> String {
-    format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
+    let millis = duration.as_secs_f64() * 1000.0;
+    if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.1} ms") }
 }
