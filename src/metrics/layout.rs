@@ -130,7 +130,7 @@ impl Layout {
         bounds.into_iter().map(Histogram::series).sum()
     }
 
-    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.sweeps.iter().flat_map(|sweep| &sweep.cells)
     }
 

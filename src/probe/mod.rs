@@ -5,8 +5,9 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates.
 
+mod bell;
 mod connect;
 mod http;
 mod stamped;
