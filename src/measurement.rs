@@ -3,13 +3,14 @@
 //! A failed probe is a value here, never an `Err`. This module knows nothing of sockets, wire formats or
 //! clocks: every instant is a [`Duration`] since the probe's t0, which was read before a connection was acquired.
 
+pub mod record;
+
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::Serialize;
-
-mod record;
-
-pub use record::Record;
 
 /// Everything one probe observed.
 #[derive(Debug, Clone, PartialEq)]

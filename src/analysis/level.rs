@@ -67,7 +67,7 @@ impl Sample {
         if self.output_tokens < 2 || last <= first {
             return if within(first) { tokens } else { 0.0 };
         }
-        let spread = (last - first).as_secs_f64();
+        let spread = last.saturating_sub(first).as_secs_f64();
         let share = |edge: Duration| (edge.saturating_sub(first).as_secs_f64() / spread).min(1.0);
         let head = if within(first) { 1.0 } else { 0.0 };
         head + (tokens - 1.0) * (share(window.to) - share(window.from))

@@ -12,7 +12,7 @@ use crate::{
 /// Which endpoint, without a file.
 #[derive(Debug, Args)]
 pub(super) struct EndpointArgs {
-    /// Everything before the protocol's own path, for example https://llm.example.com/v1
+    /// Everything before the protocol's own path, for example `https://llm.example.com/v1`
     #[arg(long, value_name = "URL", conflicts_with = "config_file")]
     pub(super) base_url: Option<String>,
     /// Wire format

@@ -14,12 +14,17 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::process_environment;
+use crate::{
+    config::{nearest, process_environment},
+    probe::Endpoint,
+};
 
 /// Ran, and something failed.
 const FAILED: u8 = 1;
 /// Bad usage that clap cannot see.
 const USAGE: u8 = 2;
+/// Most models named in a suggestion.
+const SUGGESTIONS_MAX: usize = 12;
 /// Bad configuration (`EX_CONFIG` of sysexits).
 const CONFIG: u8 = 78;
 
@@ -41,7 +46,13 @@ pub struct LogArgs {
     #[arg(long = "log.level", id = "log_level", global = true, default_value = "info", value_name = "LEVEL")]
     pub level: tracing::Level,
     /// Shape of a log line
-    #[arg(long = "log.format", id = "log_format", global = true, default_value = "logfmt", value_name = "FORMAT")]
+    #[arg(
+        long = "log.format",
+        id = "log_format",
+        global = true,
+        default_value = "logfmt",
+        value_name = "FORMAT"
+    )]
     pub format: LogFormat,
 }
 
@@ -92,6 +103,17 @@ async fn terminated() {
         _ = term.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
+}
+
+/// What an endpoint that does not know a model offers instead: one line, or nothing when it does not say.
+async fn suggest(endpoint: &Endpoint, model: &str) -> Option<String> {
+    let served = endpoint.served_models().await.ok().filter(|served| !served.is_empty())?;
+    let more = served.len().saturating_sub(SUGGESTIONS_MAX);
+    let list = served.iter().take(SUGGESTIONS_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let near = nearest(model, served.iter().map(String::as_str));
+    let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+    Some(format!("the endpoint lists {}{more}{near}", list.join(", ")))
 }
 
 /// Prints a result to stdout. A closed pipe (`| head`) is no failure.

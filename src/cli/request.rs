@@ -7,11 +7,14 @@ use clap::{Args, ValueEnum};
 use super::{
     FAILED, USAGE,
     adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
-    load, print, tell,
+    load, print, suggest, tell,
 };
 use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
-    measurement::{ConnectionUse, Measurement, Record},
+    measurement::{
+        ConnectionUse, FailureClass, Measurement,
+        record::{Record, Subject},
+    },
     probe::{Endpoint, Lane, Shot, TraceId},
     prompt::{self, Nonce, Shape},
     protocol::Ask,
@@ -65,7 +68,7 @@ enum Format {
 
 /// Sends the probe and prints what it observed; exit 1 when it failed.
 pub(super) async fn run(args: RequestArgs) -> ExitCode {
-    let (target, redactor, model) = match choose(&args) {
+    let Chosen { target, redactor, model } = match choose(&args) {
         Ok(chosen) => chosen,
         Err(Refused { code, text }) => {
             tell(&text);
@@ -81,11 +84,18 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     };
     let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
     let (measurement, trace_id) = send(&args, &prepared, &model).await;
+    if measurement.outcome.failure().is_some_and(|failure| failure.class == FailureClass::ModelNotFound)
+        && let Some(suggestion) = suggest(&prepared.endpoint, &model).await
+    {
+        tell(&suggestion);
+    }
     let target = &prepared.endpoint.target().name;
     match args.format {
         Format::Json => {
             let trace_id = trace_id.to_string();
-            let record = Record::new(&measurement, target, &model, &started_at, &trace_id);
+            let subject =
+                Subject { target, model: &model, started_at: &started_at, trace_id: Some(&trace_id) };
+            let record = Record::new(&measurement, subject);
             print(&serde_json::to_string(&record).unwrap_or_default());
         }
         Format::Text => print(&timeline(&measurement, target, &model, trace_id)),
@@ -133,12 +143,23 @@ fn usage(text: impl Into<String>) -> Refused {
     Refused { code: USAGE, text: format!("error: {}", text.into()) }
 }
 
-fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), Refused> {
+/// What the flags ask for.
+struct Chosen {
+    target: Arc<Target>,
+    redactor: Arc<Redactor>,
+    model: Arc<str>,
+}
+
+fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
     if let Some(base_url) = &args.endpoint.base_url {
         let model = args.model.as_deref().ok_or_else(|| usage("--model is needed beside --base-url"))?;
         let models = [model.to_owned()];
         let (target, redactor) = args.endpoint.target(base_url, &models).map_err(usage)?;
-        return Ok((Arc::new(target), Arc::new(redactor), Arc::from(model)));
+        return Ok(Chosen {
+            target: Arc::new(target),
+            redactor: Arc::new(redactor),
+            model: Arc::from(model),
+        });
     }
     let name = args.target.as_deref().ok_or_else(|| {
         usage(
@@ -156,7 +177,7 @@ fn choose(args: &RequestArgs) -> Result<(Arc<Target>, Arc<Redactor>, Arc<str>), 
         Some(model) => Arc::from(model.as_str()),
         None => target.models.first().cloned().ok_or_else(|| usage("--model is needed"))?,
     };
-    Ok((target.clone(), Arc::new(config.redactor()), model))
+    Ok(Chosen { target: target.clone(), redactor: Arc::new(config.redactor()), model })
 }
 
 /// The timeline as a person reads it.

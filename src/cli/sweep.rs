@@ -9,10 +9,11 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{
     CONFIG, FAILED, USAGE,
     adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
-    load, print, tell, terminated,
+    load, print, suggest, tell, terminated,
 };
 use crate::{
     config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
+    measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
     sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
@@ -115,7 +116,7 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
             halt: halt.clone(),
             in_flight: InFlight::default(),
         };
-        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep));
+        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet));
         let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
         show(&named, args.format);
         failed |= has_failures(&report);
@@ -149,7 +150,7 @@ fn has_failures(report: &SweepReport) -> bool {
 }
 
 /// Shows progress on a terminal and the reason of the first failure of each level; silent in a pipe otherwise.
-async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep) {
+async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) {
     let levels: u64 = sweep
         .targets
         .iter()
@@ -177,6 +178,12 @@ async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep) {
                         cell.model, cell.concurrency, failure.class, failure.message
                     );
                     bar.suspend(|| tell(&line));
+                    let unknown = failure.class == FailureClass::ModelNotFound;
+                    if let Some(endpoint) = fleet.endpoint(&cell.target).filter(|_| unknown)
+                        && let Some(suggestion) = suggest(endpoint, &cell.model).await
+                    {
+                        bar.suspend(|| tell(&suggestion));
+                    }
                 }
             }
             Event::LevelNotRun { .. } => bar.inc(u64::from(sweep.level.requests)),

@@ -37,6 +37,7 @@ use crate::{
 
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use diagnostic::ConfigError;
+pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
 pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};

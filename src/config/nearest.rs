@@ -1,7 +1,7 @@
 //! "Did you mean": the known word nearest to what was written.
 
 /// The candidate with the fewest edits away from `word`, when it is close enough to be what was meant.
-pub(super) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let word = normalized(word);
     let allowed = (word.chars().count() / 3).max(1);
     candidates

@@ -31,8 +31,8 @@ pub(crate) const FINDINGS_MAX: usize = 16;
 const PER_LADDER: usize = 2 + 4 + 3 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
-/// `up` of a target and model.
-const PER_MODEL: usize = 1;
+/// `up` of a target and model, and `failing` by error class.
+const PER_MODEL: usize = 1 + FailureClass::ALL.len();
 /// `connection_phase_seconds`: three phases, 13 bounds.
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
@@ -60,7 +60,7 @@ impl SeriesCount {
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
                 sweep_models.len().saturating_mul(PER_SWEEP_MODEL),
-                PER_SWEEP,
+                PER_SWEEP + limits(&sweep.objectives) + usize::from(sweep.objectives.success_ratio.is_some()),
             ];
             count.total = series.into_iter().fold(count.total, usize::saturating_add);
             targets.extend(sweep.targets.iter().map(|(target, _)| target.name.clone()));
@@ -84,5 +84,10 @@ fn per_cell(histograms: &Histograms) -> usize {
 
 /// `requests_within_objective_total`: one per objective, and `all`.
 fn objective_series(objectives: &Objectives) -> usize {
-    [objectives.ttft, objectives.tpot, objectives.duration].into_iter().flatten().count() + 1
+    limits(objectives) + 1
+}
+
+/// `objective_seconds`: one per objective.
+fn limits(objectives: &Objectives) -> usize {
+    [objectives.ttft, objectives.tpot, objectives.duration].into_iter().flatten().count()
 }

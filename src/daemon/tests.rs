@@ -62,7 +62,7 @@ fn run_on_start_is_due_at_once_and_only_at_the_start_of_the_daemon() {
     eager.schedule = every(60);
     eager.run_on_start = true;
     let eager = Arc::new(eager);
-    let mut agenda = Agenda::new(&[eager.clone()], now, true);
+    let mut agenda = Agenda::new(std::slice::from_ref(&eager), now, true);
     assert_eq!(agenda.wait(now), Some(Duration::ZERO));
     assert_eq!(agenda.take_due(now).len(), 1);
     assert_eq!(agenda.wait(now), Some(Duration::from_secs(50)));

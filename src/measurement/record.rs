@@ -1,86 +1,136 @@
-//! A measurement as one JSON object, `tokenprobe.measurement/1`: public API, printed and archived alike.
+//! The wire form of a measurement: the JSON object `tokenprobe.measurement/1`, printed by `request` and archived.
 //!
-//! Wire types only: `null` where a value is unknown, seconds everywhere.
+//! Unknown is `null`, times are seconds. Its names are public and only ever added to. Knows nothing of how a measurement
+//! came about.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{ConnectionUse, Failure, Flag, Measurement, TokenKind};
+use super::{ConnectionUse, Failure, Measurement, TokenKind};
 
-/// A measurement with what identifies it.
-#[derive(Debug, Serialize)]
-pub struct Record<'a> {
-    schema: &'static str,
-    target: &'a str,
-    model: &'a str,
-    served_model: Option<&'a str>,
-    started_at: &'a str,
-    outcome: &'static str,
-    error: Option<ErrorRecord<'a>>,
-    time_to_first_token_seconds: Option<f64>,
-    time_to_first_answer_token_seconds: Option<f64>,
-    time_to_first_reasoning_token_seconds: Option<f64>,
-    time_per_output_token_seconds: Option<f64>,
-    output_tokens_per_second: Option<f64>,
-    duration_seconds: f64,
-    chunk_gap_max_seconds: Option<f64>,
-    first_token_kind: Option<TokenKind>,
-    prompt_tokens: Option<u64>,
-    cached_prompt_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    reasoning_tokens: Option<u64>,
-    output_tokens_source: &'static str,
-    finish_reason: Option<&'a str>,
-    flags: Vec<Flag>,
-    connection: ConnectionUse,
-    phases: Phases,
-    request_id: Option<&'a str>,
-    trace_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    visible_text: Option<&'a str>,
+/// The `schema` of every record.
+pub const SCHEMA: &str = "tokenprobe.measurement/1";
+
+/// What was probed: what a measurement itself does not know.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Name of the target, or the base URL of a probe without a file.
+    pub target: &'a str,
+    /// Model asked for.
+    pub model: &'a str,
+    /// Wall clock at t0, RFC 3339.
+    pub started_at: &'a str,
+    /// Trace id sent with the request.
+    pub trace_id: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
-struct ErrorRecord<'a> {
-    class: &'static str,
-    subclass: Option<&'a str>,
-    http_status: Option<u16>,
-    retry_after_seconds: Option<f64>,
-    message: &'a str,
+/// One measurement as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA`].
+    pub schema: Cow<'static, str>,
+    /// Name of the target.
+    pub target: String,
+    /// Model asked for.
+    pub model: String,
+    /// Model that says it answered.
+    pub served_model: Option<String>,
+    /// Wall clock at t0, RFC 3339.
+    pub started_at: String,
+    /// `ok`, `partial`, `empty`, `unmeasurable` or `error`.
+    pub outcome: Cow<'static, str>,
+    /// Why it failed; `null` when it did not.
+    pub error: Option<RecordedFailure>,
+    /// The earlier of the next two.
+    pub time_to_first_token_seconds: Option<f64>,
+    /// First visible token.
+    pub time_to_first_answer_token_seconds: Option<f64>,
+    /// First reasoning token.
+    pub time_to_first_reasoning_token_seconds: Option<f64>,
+    /// Mean time per output token after the first.
+    pub time_per_output_token_seconds: Option<f64>,
+    /// Output tokens per second after the first.
+    pub output_tokens_per_second: Option<f64>,
+    /// The whole probe.
+    pub duration_seconds: f64,
+    /// The longest gap between reads that carried tokens.
+    pub chunk_gap_max_seconds: Option<f64>,
+    /// `content`, `refusal` or `tool_call`.
+    pub first_token_kind: Option<Cow<'static, str>>,
+    /// Prompt tokens the server counted.
+    pub prompt_tokens: Option<u64>,
+    /// Prompt tokens from the server's prefix cache.
+    pub cached_prompt_tokens: Option<u64>,
+    /// Output tokens, reasoning included.
+    pub output_tokens: Option<u64>,
+    /// Reasoning tokens the server counted.
+    pub reasoning_tokens: Option<u64>,
+    /// Where `output_tokens` comes from.
+    pub output_tokens_source: Cow<'static, str>,
+    /// Why the server says it stopped.
+    pub finish_reason: Option<String>,
+    /// Oddities of the stream.
+    pub flags: Vec<Cow<'static, str>>,
+    /// `new` or `reused`.
+    pub connection: Cow<'static, str>,
+    /// Spans of connecting, and instants since t0.
+    pub phases: RecordedPhases,
+    /// The server's id of the request.
+    pub request_id: Option<String>,
+    /// Trace id sent with the request.
+    pub trace_id: Option<String>,
+    /// The text, only when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visible_text: Option<String>,
 }
 
-/// The first three are spans, the others count from the start.
-#[derive(Debug, Serialize)]
-struct Phases {
-    dns: Option<f64>,
-    tcp: Option<f64>,
-    tls: Option<f64>,
-    sent: Option<f64>,
-    headers: Option<f64>,
-    first_event: Option<f64>,
+/// A failure as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordedFailure {
+    /// One of the failure classes.
+    pub class: Cow<'static, str>,
+    /// Finer than the class.
+    pub subclass: Option<String>,
+    /// HTTP status, when there was an answer.
+    pub http_status: Option<u16>,
+    /// How long the server asks to be left alone.
+    pub retry_after_seconds: Option<f64>,
+    /// Short, one line, redacted.
+    pub message: String,
 }
 
-impl<'a> Record<'a> {
-    /// The object of a probe of `model` at `target` that started at `started_at` (RFC 3339).
+/// The timeline before the first token as JSON: spans of connecting, else instants since t0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordedPhases {
+    /// Name resolution.
+    pub dns: Option<f64>,
+    /// TCP handshake.
+    pub tcp: Option<f64>,
+    /// TLS handshake.
+    pub tls: Option<f64>,
+    /// Request handed to the connection.
+    pub sent: Option<f64>,
+    /// Headers arrived.
+    pub headers: Option<f64>,
+    /// First bytes of the body.
+    pub first_event: Option<f64>,
+}
+
+impl Record {
+    /// The record of a measurement of `subject`.
     #[must_use]
-    pub fn new(
-        measurement: &'a Measurement,
-        target: &'a str,
-        model: &'a str,
-        started_at: &'a str,
-        trace_id: &'a str,
-    ) -> Self {
+    pub fn new(measurement: &Measurement, subject: Subject<'_>) -> Self {
         let line = &measurement.timeline;
         let tokens = &measurement.tokens;
         Self {
-            schema: "tokenprobe.measurement/1",
-            target,
-            model,
-            served_model: measurement.served_model.as_deref(),
-            started_at,
-            outcome: measurement.outcome.as_str(),
-            error: measurement.outcome.failure().map(ErrorRecord::new),
+            schema: Cow::Borrowed(SCHEMA),
+            target: subject.target.to_owned(),
+            model: subject.model.to_owned(),
+            served_model: measurement.served_model.clone(),
+            started_at: subject.started_at.to_owned(),
+            outcome: Cow::Borrowed(measurement.outcome.as_str()),
+            error: measurement.outcome.failure().map(RecordedFailure::new),
             time_to_first_token_seconds: seconds(line.first_token()),
             time_to_first_answer_token_seconds: seconds(line.first_answer_token),
             time_to_first_reasoning_token_seconds: seconds(line.first_reasoning_token),
@@ -88,16 +138,19 @@ impl<'a> Record<'a> {
             output_tokens_per_second: measurement.output_tokens_per_second(),
             duration_seconds: line.end.as_secs_f64(),
             chunk_gap_max_seconds: seconds(measurement.gaps.max()),
-            first_token_kind: measurement.first_token_kind,
+            first_token_kind: measurement.first_token_kind.map(kind_name),
             prompt_tokens: tokens.prompt,
             cached_prompt_tokens: tokens.cached_prompt,
             output_tokens: tokens.output,
             reasoning_tokens: tokens.reasoning,
-            output_tokens_source: tokens.source.as_str(),
-            finish_reason: measurement.finish_reason.as_deref(),
-            flags: measurement.flags.iter().copied().collect(),
-            connection: measurement.connection,
-            phases: Phases {
+            output_tokens_source: Cow::Borrowed(tokens.source.as_str()),
+            finish_reason: measurement.finish_reason.clone(),
+            flags: measurement.flags.iter().map(|flag| Cow::Borrowed(flag.as_str())).collect(),
+            connection: Cow::Borrowed(match measurement.connection {
+                ConnectionUse::New => "new",
+                ConnectionUse::Reused => "reused",
+            }),
+            phases: RecordedPhases {
                 dns: seconds(line.dns),
                 tcp: seconds(line.tcp),
                 tls: seconds(line.tls),
@@ -105,25 +158,33 @@ impl<'a> Record<'a> {
                 headers: seconds(line.headers),
                 first_event: seconds(line.first_event),
             },
-            request_id: measurement.request_id.as_deref(),
-            trace_id,
-            visible_text: measurement.visible_text.as_deref(),
+            request_id: measurement.request_id.clone(),
+            trace_id: subject.trace_id.map(str::to_owned),
+            visible_text: measurement.visible_text.clone(),
         }
     }
 }
 
-impl<'a> ErrorRecord<'a> {
-    fn new(failure: &'a Failure) -> Self {
+impl RecordedFailure {
+    fn new(failure: &Failure) -> Self {
         Self {
-            class: failure.class.as_str(),
-            subclass: failure.subclass.as_deref(),
+            class: Cow::Borrowed(failure.class.as_str()),
+            subclass: failure.subclass.as_deref().map(str::to_owned),
             http_status: failure.http_status,
             retry_after_seconds: seconds(failure.retry_after),
-            message: &failure.message,
+            message: failure.message.clone(),
         }
     }
 }
 
-fn seconds(duration: Option<Duration>) -> Option<f64> {
-    duration.map(|duration| duration.as_secs_f64())
+fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
+}
+
+fn kind_name(kind: TokenKind) -> Cow<'static, str> {
+    Cow::Borrowed(match kind {
+        TokenKind::Content => "content",
+        TokenKind::Refusal => "refusal",
+        TokenKind::ToolCall => "tool_call",
+    })
 }

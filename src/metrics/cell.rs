@@ -40,6 +40,7 @@ struct SharedMetrics {
     output_tokens: Counter,
     reasoning_tokens: Counter,
     up: Gauge,
+    failing: Vec<(FailureClass, Gauge)>,
     phases: Vec<(Phase, Histogram)>,
 }
 
@@ -166,6 +167,11 @@ fn count<K: PartialEq>(counters: &[(K, Counter)], wanted: &K) {
 impl SharedMetrics {
     fn new(metrics: &Metrics, cell: &Cell) -> Self {
         let model = SweepModel::from(cell);
+        let endpoint = Endpoint::from(cell);
+        let failing = FailureClass::ALL.iter().map(|class| {
+            let key = (endpoint.clone(), *class);
+            (*class, metrics.failing.child(&key))
+        });
         let phases = Phase::ALL.iter().map(|phase| {
             let key = (cell.target.clone(), *phase);
             (*phase, metrics.connection_phase.child(&key))
@@ -175,7 +181,8 @@ impl SharedMetrics {
             cached_prompt_tokens: metrics.cached_prompt_tokens.child(&model),
             output_tokens: metrics.output_tokens.child(&model),
             reasoning_tokens: metrics.reasoning_tokens.child(&model),
-            up: metrics.up.child(&Endpoint::from(cell)),
+            up: metrics.up.child(&endpoint),
+            failing: failing.collect(),
             phases: phases.collect(),
         }
     }
@@ -187,6 +194,10 @@ impl SharedMetrics {
         self.output_tokens.add(tokens.output.unwrap_or(0));
         self.reasoning_tokens.add(tokens.reasoning.unwrap_or(0));
         self.up.set(Some(f64::from(u8::from(generated_text(&measurement.outcome)))));
+        let reason = measurement.outcome.failure().map(|failure| failure.class);
+        for (class, gauge) in &self.failing {
+            gauge.set(Some(f64::from(u8::from(reason == Some(*class)))));
+        }
         for (phase, histogram) in &self.phases {
             let span = match phase {
                 Phase::Dns => measurement.timeline.dns,

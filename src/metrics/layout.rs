@@ -2,7 +2,11 @@
 //!
 //! Pure. Knows nothing of what the series hold.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     labels::{
@@ -107,7 +111,10 @@ impl Layout {
             + within
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            + self.keys::<Endpoint>().len()
+            // `up` and `failing`.
+            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len())
+            + self.objective_limits().len()
+            + self.objective_ratios().len()
             + self.targets().len() * per_target
             + self.sweeps.len() * per_sweep
             + self.prices.len()
@@ -145,6 +152,29 @@ impl Layout {
 
     pub(super) fn sweep_names(&self) -> BTreeSet<Arc<str>> {
         self.sweeps.iter().map(|sweep| sweep.name.clone()).collect()
+    }
+
+    /// The longest good times, where they are set.
+    pub(super) fn objective_limits(&self) -> BTreeMap<(Arc<str>, ObjectiveKind), Duration> {
+        let limits = self.sweeps.iter().flat_map(|sweep| {
+            let Objectives { ttft, tpot, duration, .. } = sweep.objectives;
+            let kinds = [
+                (ObjectiveKind::Ttft, ttft),
+                (ObjectiveKind::Tpot, tpot),
+                (ObjectiveKind::Duration, duration),
+            ];
+            kinds.into_iter().filter_map(|(kind, limit)| Some(((sweep.name.clone(), kind), limit?)))
+        });
+        limits.collect()
+    }
+
+    /// The shares of requests that should be good, where they are set.
+    pub(super) fn objective_ratios(&self) -> BTreeMap<Arc<str>, f64> {
+        let set = self
+            .sweeps
+            .iter()
+            .filter_map(|sweep| Some((sweep.name.clone(), sweep.objectives.success_ratio?)));
+        set.collect()
     }
 
     pub(super) fn within_objective(&self) -> BTreeSet<(Cell, ObjectiveKind)> {

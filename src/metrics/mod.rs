@@ -70,7 +70,10 @@ pub struct Metrics {
     finding: Family<(Ladder, Arc<str>), Gauge>,
     level_skips: Family<(Ladder, LevelSkip), Counter>,
     up: Family<Endpoint, Gauge>,
+    failing: Family<(Endpoint, FailureClass), Gauge>,
     connection_phase: Family<(Arc<str>, Phase), Histogram>,
+    objective_seconds: Family<(Arc<str>, ObjectiveKind), Gauge>,
+    objective_ratio: Family<Arc<str>, Gauge>,
     sweep_runs: Family<(Arc<str>, SweepResult), Counter>,
     sweep_skips: Family<(Arc<str>, SkipReason), Counter>,
     sweep_last_start: Family<Arc<str>, Gauge>,
@@ -120,7 +123,10 @@ impl Metrics {
             finding: Family::new(&names::FINDING),
             level_skips: Family::new(&names::LEVEL_SKIPS),
             up: Family::new(&names::UP),
+            failing: Family::new(&names::FAILING),
             connection_phase: Family::new(&names::CONNECTION_PHASE),
+            objective_seconds: Family::new(&names::OBJECTIVE_SECONDS),
+            objective_ratio: Family::new(&names::OBJECTIVE_RATIO),
             sweep_runs: Family::new(&names::SWEEP_RUNS),
             sweep_skips: Family::new(&names::SWEEP_SKIPS),
             sweep_last_start: Family::new(&names::SWEEP_LAST_START),
@@ -154,6 +160,7 @@ impl Metrics {
         self.lay_out_models(layout);
         self.lay_out_ladders(layout);
         self.lay_out_sweeps(&layout.sweep_names());
+        self.lay_out_objectives(layout);
     }
 
     /// What a level of this cell writes to.
@@ -258,7 +265,9 @@ impl Metrics {
         lay_out(&self.cached_prompt_tokens, &models);
         lay_out(&self.output_tokens, &models);
         lay_out(&self.reasoning_tokens, &models);
-        lay_out(&self.up, &layout.keys::<Endpoint>());
+        let endpoints = layout.keys::<Endpoint>();
+        lay_out(&self.up, &endpoints);
+        lay_out(&self.failing, &times(&endpoints, FailureClass::ALL));
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
         lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
         let phases = times(&layout.targets(), Phase::ALL);
@@ -291,8 +300,21 @@ impl Metrics {
         }
     }
 
+    fn lay_out_objectives(&self, layout: &Layout) {
+        let limits = layout.objective_limits();
+        lay_out(&self.objective_seconds, &limits.keys().cloned().collect());
+        for (key, limit) in &limits {
+            self.objective_seconds.child(key).set(Some(limit.as_secs_f64()));
+        }
+        let ratios = layout.objective_ratios();
+        lay_out(&self.objective_ratio, &ratios.keys().cloned().collect());
+        for (sweep, ratio) in &ratios {
+            self.objective_ratio.child(sweep).set(Some(*ratio));
+        }
+    }
+
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 41] {
+    fn families(&self) -> [&dyn Exposed; 44] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -318,7 +340,10 @@ impl Metrics {
             &self.finding,
             &self.level_skips,
             &self.up,
+            &self.failing,
             &self.connection_phase,
+            &self.objective_seconds,
+            &self.objective_ratio,
             &self.sweep_runs,
             &self.sweep_skips,
             &self.sweep_last_start,

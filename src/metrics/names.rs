@@ -138,9 +138,16 @@ catalogue! {
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
+    FAILING: Gauge "tokenprobe_failing" &["target", "model", "reason"],
+        own!("1 for the error class by which the latest probe failed, 0 for the others and when it did not fail; absent \
+              before the first.");
     CONNECTION_PHASE: Histogram "tokenprobe_connection_phase_seconds" &["target", "phase"],
         own!("Time that one phase (dns, tcp, tls) of opening a connection took, in seconds; only probes that opened \
               one, warm-up included.");
+    OBJECTIVE_SECONDS: Gauge "tokenprobe_objective_seconds" &["sweep", "objective"],
+        "Longest good time of a request, as configured, in seconds (ttft, duration) or seconds per token (tpot).";
+    OBJECTIVE_RATIO: Gauge "tokenprobe_objective_ratio" SWEEP,
+        "Share of requests that should be within every objective, as configured (success_ratio), 0 to 1.";
     SWEEP_RUNS: Counter "tokenprobe_sweep_runs_total" &["sweep", "result"],
         "Runs of a sweep that ended: completed (every level ran or was skipped for a stated reason), aborted (by \
          shutdown or reload), failed (no probe got an answer).";

@@ -154,6 +154,23 @@ fn up_is_what_the_latest_probe_said_and_absent_before_the_first() {
 }
 
 #[test]
+fn failing_names_the_class_of_the_latest_failure_only() {
+    assert_eq!(after(&[]).count("failing"), 0);
+    let auth = failed(Outcome::Error, FailureClass::Auth);
+    let seen = after(&[good(), auth.clone()]);
+    assert_eq!((seen.count("failing"), seen.total("failing")), (FailureClass::ALL.len(), 1.0));
+    assert_eq!(seen.labelled("failing", "reason=\"auth\""), Some(1.0));
+    assert_eq!(after(&[auth, good()]).total("failing"), 0.0);
+}
+
+#[test]
+fn objectives_are_shown_as_configured() {
+    let seen = after(&[]);
+    assert_eq!(seen.labelled("objective_seconds", "objective=\"duration\""), Some(1.2));
+    assert_eq!((seen.count("objective_seconds"), seen.value("objective_ratio")), (3, Some(0.99)));
+}
+
+#[test]
 fn known_series_stand_at_zero_and_unknown_gauges_are_absent() {
     let seen = after(&[]);
     assert_eq!(seen.value("requests_total"), Some(0.0));
@@ -474,7 +491,7 @@ fn layout() -> Layout {
                 ttft: Some(ms(100)),
                 tpot: Some(ms(100)),
                 duration: Some(ms(1200)),
-                success_ratio: None,
+                success_ratio: Some(0.99),
             },
             cells: vec![cell()],
         }],

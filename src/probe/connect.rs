@@ -71,8 +71,13 @@ impl Dialer {
     }
 
     /// Whether requests go through a proxy in the clear, which wants the absolute form of the URI.
-    pub(super) fn forwards(&self) -> Option<Option<&http::HeaderValue>> {
-        self.proxy.as_ref().filter(|_| self.tls.is_none()).map(|proxy| proxy.authorization.as_ref())
+    pub(super) fn forwards(&self) -> bool {
+        self.proxy.is_some() && self.tls.is_none()
+    }
+
+    /// The proxy's credential, for requests that it forwards; a tunnel has shown it already.
+    pub(super) fn forward_authorization(&self) -> Option<&http::HeaderValue> {
+        self.proxy.as_ref().filter(|_| self.forwards())?.authorization.as_ref()
     }
 
     /// Opens a connection within `limit`. The spans are filled as far as it got, also when it fails.

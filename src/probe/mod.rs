@@ -5,9 +5,11 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
+//! measurement, which models there are.
 
 mod bell;
+mod catalogue;
 mod connect;
 mod http;
 mod stamped;
@@ -39,6 +41,7 @@ const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub struct Endpoint {
     target: Arc<Target>,
+    tls: Option<Arc<rustls::ClientConfig>>,
     dialer: Dialer,
     redactor: Arc<Redactor>,
 }
@@ -98,8 +101,8 @@ impl Endpoint {
         } else {
             None
         };
-        let dialer = Dialer::new(&target, tls);
-        Ok(Self { target, dialer, redactor })
+        let dialer = Dialer::new(&target, tls.clone());
+        Ok(Self { target, tls, dialer, redactor })
     }
 
     /// The target this endpoint reaches.
@@ -133,14 +136,13 @@ impl Endpoint {
     }
 
     fn request(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes, http2: bool) -> Request<Full<Bytes>> {
-        let forwards = self.dialer.forwards();
-        let form = if http2 || forwards.is_some() {
+        let form = if http2 || self.dialer.forwards() {
             uri.clone()
         } else {
             let path = uri.path_and_query().map_or("/", ::http::uri::PathAndQuery::as_str);
             path.parse().unwrap_or_else(|_| uri.clone())
         };
-        if let Some(Some(value)) = forwards {
+        if let Some(value) = self.dialer.forward_authorization() {
             headers.insert(header::PROXY_AUTHORIZATION, value.clone());
         }
         if !http2
@@ -149,6 +151,8 @@ impl Endpoint {
         {
             headers.insert(header::HOST, value);
         }
+        // Credentials are marked sensitive: their values are not printed.
+        tracing::trace!(%form, ?headers, bytes = body.len(), "request");
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = ::http::Method::POST;
         *request.uri_mut() = form;
@@ -286,7 +290,7 @@ impl Flight<'_> {
             at,
         );
         let (ended, ending) = self.read_body(&mut connection, &mut body, &mut reply).await;
-        if ending == Ending::Clean && self.reusable(&head) {
+        if ending == Ending::Clean && is_reusable(&head) {
             lane.connection = Some(connection);
         }
         Ok(reply.end(ended, ending))
@@ -340,15 +344,6 @@ impl Flight<'_> {
         }
     }
 
-    fn reusable(&self, head: &::http::response::Parts) -> bool {
-        head.version != ::http::Version::HTTP_10
-            && !head
-                .headers
-                .get_all(header::CONNECTION)
-                .iter()
-                .any(|v| v.as_bytes().eq_ignore_ascii_case(b"close"))
-    }
-
     /// Adds what only the network side knows, and redacts what the other side said.
     fn complete(&self, result: Result<Measurement, TransportFailure>) -> Measurement {
         let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
@@ -365,6 +360,12 @@ impl Flight<'_> {
     fn since(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.t0)
     }
+}
+
+/// Whether the connection may carry another request after this answer.
+fn is_reusable(head: &::http::response::Parts) -> bool {
+    let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    head.version != ::http::Version::HTTP_10 && !head.headers.get_all(header::CONNECTION).iter().any(closes)
 }
 
 fn send_failure(error: &hyper::Error) -> TransportFailure {

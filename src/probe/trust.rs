@@ -3,7 +3,7 @@
 use std::{fs, io, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::CryptoProvider,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
@@ -16,14 +16,10 @@ use crate::config::{HttpVersion, TlsTrust};
 /// # Errors
 /// The CA file cannot be read or holds no certificate, or the system has no certificates at all.
 pub(super) fn client_config(trust: &TlsTrust, version: HttpVersion) -> io::Result<Arc<ClientConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
     let mut config = if trust.insecure_skip_verify {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+        builder()?.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider())))
     } else {
-        builder.with_root_certificates(roots(trust)?)
+        builder()?.with_root_certificates(roots(trust)?)
     }
     .with_no_client_auth();
     config.alpn_protocols = match version {
@@ -32,6 +28,21 @@ pub(super) fn client_config(trust: &TlsTrust, version: HttpVersion) -> io::Resul
         HttpVersion::Http2 => vec![b"h2".to_vec()],
     };
     Ok(Arc::new(config))
+}
+
+/// For a client that will not speak TLS and yet wants a configuration: no certificate is trusted.
+pub(super) fn trusting_nobody() -> io::Result<ClientConfig> {
+    Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn builder() -> io::Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn roots(trust: &TlsTrust) -> io::Result<RootCertStore> {

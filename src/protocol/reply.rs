@@ -86,7 +86,10 @@ impl Reply {
         if bytes.is_empty() {
             return;
         }
-        self.reads += 1;
+        // One read of the socket may come as several pieces: they share its stamp.
+        if self.last_read != Some(at) {
+            self.reads += 1;
+        }
         self.first_event.get_or_insert(at);
         self.last_read = Some(at);
         if self.is_finished() {

@@ -45,9 +45,8 @@ impl TransportFailure {
             Self::Proxy(words) => (Ruling::new(Edge, "upstream_connect"), words),
             Self::ResetBeforeHeaders(words) => (Ruling::new(Connect, "reset_before_headers"), words),
             Self::NotHttp(words) if is_tls_answer(&words) => (Ruling::of(EndpointNotFound), words),
-            Self::NotHttp(words) => (Ruling::of(Protocol), words),
+            Self::NotHttp(words) | Self::Internal(words) => (Ruling::of(Protocol), words),
             Self::Credential(words) => (Ruling::new(Auth, "invalid_key"), words),
-            Self::Internal(words) => (Ruling::of(Protocol), words),
             Self::Deadline(deadline) => {
                 let (subclass, words) = excuse::deadline(deadline);
                 (Ruling::new(Timeout, subclass), words.to_owned())

@@ -130,13 +130,8 @@ fn count_flags(verdict: &ledger::Verdict, tally: &Tally, reasoning_billed: bool)
     let mut flags = Vec::new();
     let counted = !matches!(verdict.source, TokenSource::ChunkCount | TokenSource::None);
     let reasoning_shown = tally.first_reasoning.is_some();
-    if counted && tally.answer_chunks > 0 {
-        let reasoning = verdict.counts.reasoning.unwrap_or(tally.chunks - tally.answer_chunks);
-        let visible = verdict.counts.output.unwrap_or(0).saturating_sub(reasoning);
-        // One token more than chunks is the end-of-text token, which is billed and has no text.
-        if visible > tally.answer_chunks + 1 {
-            flags.push(Flag::MultiTokenChunks);
-        }
+    if counted && has_many_tokens_per_chunk(verdict, tally) {
+        flags.push(Flag::MultiTokenChunks);
     }
     if reasoning_billed && !reasoning_shown && tally.answer_chunks > 0 {
         flags.push(Flag::HiddenReasoning);
@@ -151,6 +146,19 @@ fn count_flags(verdict: &ledger::Verdict, tally: &Tally, reasoning_billed: bool)
         flags.push(Flag::PromptCached);
     }
     flags
+}
+
+/// Whether chunks of the answer hold several tokens: more tokens were billed than chunks came, and more than the
+/// tokens without text explain (the end of the text, the two tags around reasoning).
+fn has_many_tokens_per_chunk(verdict: &ledger::Verdict, tally: &Tally) -> bool {
+    const END_TOKEN: u64 = 1;
+    const TAG_TOKENS: u64 = 2;
+    let output = verdict.counts.output.unwrap_or(0);
+    let reasoning = verdict.counts.reasoning.unwrap_or(tally.chunks - tally.answer_chunks);
+    let tags = if tally.first_reasoning.is_some() { TAG_TOKENS } else { 0 };
+    tally.answer_chunks > 0
+        && output.saturating_sub(reasoning) > tally.answer_chunks + END_TOKEN
+        && output > tally.chunks + END_TOKEN + tags
 }
 
 impl Closing {

@@ -176,7 +176,7 @@ pub fn csv(named: &Named<'_>) -> Result<String, csv::Error> {
             writer.write_record(csv_record(named, ladder, level))?;
         }
     }
-    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -155,17 +155,29 @@ impl Shared {
                 driven.advance(now, self.time_scale, &mut happened);
             }
             let next = state.engines.iter().filter_map(|driven| driven.engine.next_event()).min();
-            let wait = next.map(|at| self.real_time(at).saturating_duration_since(Instant::now()));
-            state = match wait {
-                Some(wait) if wait.is_zero() => state,
-                Some(wait) => self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            state = self.wait(state, next.map(|at| self.real_time(at)));
         }
         // Whoever still waits for a token learns by the closed channel that none will come.
         for driven in &mut state.engines {
             driven.open.clear();
         }
+    }
+
+    /// Waits until `due` or until something changes.
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State>, due: Option<Instant>) -> MutexGuard<'a, State> {
+        // A thread that sleeps wakes up late by about this much, so the rest of the wait is spent awake.
+        const AWAKE: Duration = Duration::from_micros(100);
+        let Some(due) = due else { return self.wake.wait(state).unwrap_or_else(PoisonError::into_inner) };
+        let left = due.saturating_duration_since(Instant::now());
+        if left > AWAKE {
+            let left = left.saturating_sub(AWAKE);
+            return self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        lock(&self.state)
     }
 
     fn engine_time(&self, at: Instant) -> Duration {

@@ -49,7 +49,7 @@ pub struct Batching {
     pub prefill_per_token: Duration,
     /// Added to the time of reading, as a share, by each other prompt being read.
     pub prefill_contention: f64,
-    /// How much of a step's slowdown by its size also slows reading.
+    /// How much of the slowdown that a step of all running sequences would suffer also slows reading.
     pub prefill_interference: f64,
     /// One decode step of one sequence.
     pub step: Duration,
@@ -63,6 +63,8 @@ pub struct Batching {
     pub step_contention: f64,
     /// Spread (sigma of the logarithm) of one request's admission and prefill.
     pub request_spread: f64,
+    /// How much of that spread each other running sequence adds to prefill: tails grow with load.
+    pub request_spread_growth: f64,
     /// Spread (sigma of the logarithm) of a step.
     pub step_spread: f64,
 }
@@ -82,14 +84,15 @@ impl ModelProfile {
             chunk_tokens: 2048,
             admission: Duration::from_micros(61_300),
             prefill_per_token: Duration::from_nanos(6_690),
-            prefill_contention: 0.55,
-            prefill_interference: 0.38,
+            prefill_contention: 0.01,
+            prefill_interference: 0.445,
             step: Duration::from_millis(18),
-            step_per_sequence: Duration::from_micros(1_700),
+            step_per_sequence: Duration::from_micros(1_900),
             crowd: 8,
-            step_per_crowding: Duration::from_micros(200),
-            step_contention: 0.1,
-            request_spread: 0.075,
+            step_per_crowding: Duration::from_micros(150),
+            step_contention: 0.05,
+            request_spread: 0.08,
+            request_spread_growth: 0.13,
             step_spread: 0.03,
         };
         Self::new("qwen3-8b", Timing::Batched(batching), 640_000)
@@ -103,14 +106,15 @@ impl ModelProfile {
             chunk_tokens: 2048,
             admission: Duration::from_micros(54_600),
             prefill_per_token: Duration::from_micros(10),
-            prefill_contention: 0.55,
-            prefill_interference: 0.4,
+            prefill_contention: 0.01,
+            prefill_interference: 0.415,
             step: Duration::from_millis(26),
-            step_per_sequence: Duration::from_micros(2_100),
+            step_per_sequence: Duration::from_millis(3),
             crowd: 8,
-            step_per_crowding: Duration::from_micros(280),
-            step_contention: 0.1,
+            step_per_crowding: Duration::from_micros(150),
+            step_contention: 0.05,
             request_spread: 0.07,
+            request_spread_growth: 0.14,
             step_spread: 0.03,
         };
         Self::new("qwen3-14b", Timing::Batched(batching), 640_000)

@@ -31,7 +31,7 @@ use crate::{
     cell::Cell,
     config::{Sweep, Target},
     measurement::{Failure, FailureClass, GapSketch, Measurement},
-    probe::TraceId,
+    probe::{Endpoint, TraceId},
 };
 
 /// What happens while a sweep runs.
@@ -154,6 +154,12 @@ impl Fleet {
             _ => Arc::new(Semaphore::new(1)),
         };
         self.0.insert(target.name.clone(), (prepared, permits));
+    }
+
+    /// How to reach a target by name.
+    #[must_use]
+    pub fn endpoint(&self, target: &str) -> Option<&Endpoint> {
+        self.0.get(target).map(|(prepared, _)| &*prepared.endpoint)
     }
 
     fn member(&self, target: &Target) -> Option<&(Prepared, Arc<Semaphore>)> {

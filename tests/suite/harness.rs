@@ -58,6 +58,13 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// A plain HTTP client; reqwest wants a TLS provider even where there is no TLS.
+pub(crate) fn http_client() -> reqwest::Client {
+    // A provider that was installed by another test is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
 /// A daemon as a process of its own, its log in a file; killed when dropped.
 pub(crate) struct Daemon {
     child: std::process::Child,
@@ -118,13 +125,13 @@ impl Daemon {
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let answer = reqwest::get(format!("http://{}{path}", self.address)).await.unwrap();
+        let answer = http_client().get(format!("http://{}{path}", self.address)).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
     pub(crate) async fn post(&self, path: &str) -> (u16, String) {
         let url = format!("http://{}{path}", self.address);
-        let answer = reqwest::Client::new().post(url).send().await.unwrap();
+        let answer = http_client().post(url).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 

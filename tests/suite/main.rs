@@ -7,14 +7,21 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::unchecked_time_subtraction,
+    clippy::cast_possible_truncation,
+    clippy::format_push_string,
+    clippy::single_match_else,
     reason = "tests say what they mean, and what fails here fails the test"
 )]
 
 mod cli;
 mod corpus;
+mod documents;
 mod fake_clock;
 mod harness;
 mod levels;
+mod readme;
 mod simulator;
 mod sockets;
 mod surface;
+mod transport;

@@ -1,5 +1,11 @@
 //! The simulated model server over real sockets: shapes, faults, counts, and times.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
@@ -408,7 +414,7 @@ async fn the_oracle_tells_what_was_received_and_sent() {
     let server = simulated(|_| {}).await;
     let body = ask("quick", 6);
     let request = server.client.post(format!("{}/v1/chat/completions", server.base)).json(&body);
-    let told = told(&request.bearer_auth("sk-secret").send().await.unwrap().text().await.unwrap());
+    request.bearer_auth("sk-secret").send().await.unwrap().text().await.unwrap();
     let seen = server.oracle.requests().remove(0);
     assert_eq!(serde_json::from_slice::<Value>(&seen.body).unwrap(), body);
     assert_eq!(
@@ -417,7 +423,7 @@ async fn the_oracle_tells_what_was_received_and_sent() {
     );
     assert_eq!(seen.headers["authorization"], "Bearer sk-secret");
     assert!(!format!("{seen:?}").contains("sk-secret"));
-    assert_eq!((seen.tokens_sent, seen.prompt_tokens, seen.completed), (told.text_events as u32, 8, true));
+    assert_eq!((seen.tokens_sent, seen.prompt_tokens, seen.completed), (6, 8, true));
     assert!(seen.first_token_written.unwrap() - seen.received >= MS(5));
     assert!(seen.last_token_written.unwrap() - seen.received >= MS(10));
 }
@@ -432,8 +438,8 @@ async fn a_fixed_model_keeps_its_time() {
     for seen in server.oracle.requests() {
         let (first, last) = (seen.first_token_written.unwrap(), seen.last_token_written.unwrap());
         assert!(first - seen.received >= MS(150) && last - seen.received >= MS(330), "never early");
-        late.push(first - seen.received - MS(150));
-        late.push(last - seen.received - MS(330));
+        late.push((first - seen.received).saturating_sub(MS(150)));
+        late.push((last - seen.received).saturating_sub(MS(330)));
     }
     late.sort();
     // Generous, for a machine that does other things as well; the usual value is a tenth of it.

@@ -68,7 +68,17 @@ async fn play(case: &Value) -> Measurement {
     let mut timeouts = timeouts(case);
     let url = match case["transport"].as_str() {
         Some(failure) => fail(failure, &mut stage, &mut target, &mut timeouts).await,
-        None => serve(case, &mut stage).await,
+        None => {
+            let address = serve(case, &mut stage).await;
+            match case["request_hint"]["host"].as_str() {
+                // What a few words mean depends on who says them: the host is asked through a proxy.
+                Some(host) => {
+                    target.proxy = Some(format!("http://{address}").parse().unwrap());
+                    format!("http://{host}/v1")
+                }
+                None => format!("http://{address}/v1"),
+            }
+        }
     };
     target.base_url = BaseUrl::parse(&url).unwrap();
     let usage = case["request_hint"]["body"]["stream_options"]["include_usage"] == Value::Bool(true);
@@ -104,7 +114,7 @@ fn timeouts(case: &Value) -> Timeouts {
 }
 
 /// Plays one case's answer to one request.
-async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
+async fn serve(case: &Value, stage: &mut JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let case = case.clone();
@@ -144,7 +154,7 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> String {
         let mut rest = [0; 64];
         while socket.read(&mut rest).await.is_ok_and(|read| read > 0) {}
     });
-    format!("http://{address}/v1")
+    address
 }
 
 /// Reads one request with its body.

@@ -143,12 +143,15 @@ impl BatchEngine {
 
     fn begin_chunks(&mut self, at: Duration) {
         let (reading, decoding) = self.parties();
-        let slowdown = self.costs.reading_slowdown(reading, decoding);
+        let costs = &self.costs;
+        let slowdown = costs.reading_slowdown(reading, decoding);
+        let tail = 1.0 + costs.request_spread_growth * f64::from((reading + decoding).saturating_sub(1));
         for sequence in &mut self.running {
             if let Phase::Unread(tokens) = sequence.phase {
-                let chunk = tokens.min(self.costs.chunk_tokens.max(1));
-                let work = self.costs.prefill_per_token.mul_f64(f64::from(chunk) * sequence.pace * slowdown);
-                sequence.phase = Phase::Reading { chunk_end: at + work, left: tokens - chunk };
+                let chunk = tokens.min(costs.chunk_tokens.max(1));
+                let factor = f64::from(chunk) * sequence.pace.powf(tail) * slowdown;
+                let chunk_end = at + costs.prefill_per_token.mul_f64(factor);
+                sequence.phase = Phase::Reading { chunk_end, left: tokens - chunk };
             }
         }
     }
@@ -233,7 +236,8 @@ impl Batching {
 
     /// How many times longer a chunk takes beside other prompts and a batch of answers than alone.
     fn reading_slowdown(&self, reading: u32, decoding: u32) -> f64 {
-        let step_slowdown = self.step_of(decoding).div_duration_f64(self.step.max(Duration::from_nanos(1)));
+        let step_slowdown =
+            self.step_of(reading + decoding).div_duration_f64(self.step.max(Duration::from_nanos(1)));
         1.0 + self.prefill_contention * f64::from(reading.saturating_sub(1))
             + self.prefill_interference * (step_slowdown - 1.0)
     }

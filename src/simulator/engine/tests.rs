@@ -20,6 +20,7 @@ fn plain() -> Batching {
         step_per_crowding: Duration::ZERO,
         step_contention: 0.0,
         request_spread: 0.0,
+        request_spread_growth: 0.0,
         step_spread: 0.0,
     }
 }

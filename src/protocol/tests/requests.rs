@@ -1,0 +1,88 @@
+//! What is asked, where, and with which credential.
+
+use serde_json::{Map, Value, json};
+
+use crate::protocol::{Ask, KeyError, MaxTokensField, Protocol};
+
+fn ask(extra_body: &Map<String, Value>) -> Ask<'_> {
+    Ask {
+        model: "org/demo:1",
+        prompt: "7f3a Tell me",
+        max_tokens: 64,
+        max_tokens_field: MaxTokensField::MaxTokens,
+        temperature: None,
+        include_usage: true,
+        extra_body,
+    }
+}
+
+fn sent(protocol: Protocol, ask: &Ask<'_>) -> Value {
+    serde_json::from_slice(&protocol.body(ask)).unwrap()
+}
+
+#[test]
+fn chat_asks_for_a_stream() {
+    let none = Map::new();
+    assert_eq!(
+        sent(Protocol::OpenAiChat, &ask(&none)),
+        json!({
+            "model": "org/demo:1",
+            "messages": [{ "role": "user", "content": "7f3a Tell me" }],
+            "max_tokens": 64,
+            "stream": true,
+            "stream_options": { "include_usage": true },
+        })
+    );
+    assert_eq!(Protocol::OpenAiChat.path("org/demo:1"), "/chat/completions");
+}
+
+#[test]
+fn completions_ask_with_a_bare_prompt() {
+    let none = Map::new();
+    let ask = Ask {
+        include_usage: false,
+        temperature: Some(0.7),
+        max_tokens_field: MaxTokensField::MaxCompletionTokens,
+        ..ask(&none)
+    };
+    assert_eq!(
+        sent(Protocol::OpenAiCompletions, &ask),
+        json!({
+            "model": "org/demo:1",
+            "prompt": "7f3a Tell me",
+            "max_completion_tokens": 64,
+            "temperature": 0.7,
+            "stream": true,
+        })
+    );
+    assert_eq!(Protocol::OpenAiCompletions.path("x"), "/completions");
+}
+
+#[test]
+fn extra_members_win_and_null_removes() {
+    let Value::Object(extra) =
+        json!({ "max_tokens": null, "stream_options": null, "seed": 7, "model": "other" })
+    else {
+        panic!("an object")
+    };
+    assert_eq!(
+        sent(Protocol::OpenAiChat, &ask(&extra)),
+        json!({
+            "model": "other",
+            "messages": [{ "role": "user", "content": "7f3a Tell me" }],
+            "stream": true,
+            "seed": 7,
+        })
+    );
+}
+
+#[test]
+fn keys_are_trimmed_and_kept_secret() {
+    let (name, value) = Protocol::OpenAiChat.auth_header(" sk-test\n").unwrap();
+    assert_eq!((name.as_str(), value.to_str().unwrap()), ("authorization", "Bearer sk-test"));
+    assert!(value.is_sensitive());
+    assert_eq!(Protocol::OpenAiChat.auth_header(" \n"), Err(KeyError::Empty));
+    for key in ["sk te", "sk\nte", "sk\u{0}te", "sk-é"] {
+        assert_eq!(Protocol::OpenAiChat.auth_header(key), Err(KeyError::Unsendable), "{key:?}");
+    }
+}
