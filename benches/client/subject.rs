@@ -8,7 +8,7 @@ use tokenprobe::{
     protocol::Protocol,
     sweep::{Event, Fleet, InFlight, Prepared, Role, Run, brake},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{Load, record::{FAILED, Measured}};
 
@@ -32,7 +32,11 @@ pub(crate) async fn run(load: Load) -> io::Result<Vec<String>> {
         halt,
         in_flight: InFlight::default(),
     };
-    let (report, lines) = tokio::join!(run.run(), listen(inbox));
+    // As in the daemon: the sweep in a task of its own, whoever listens in the main one.
+    let mut sweep = JoinSet::new();
+    sweep.spawn(run.run());
+    let lines = listen(inbox).await;
+    let report = sweep.join_next().await.ok_or(io::ErrorKind::BrokenPipe)??;
     let levels = report.ladders.iter().flat_map(|ladder| &ladder.levels);
     let verdicts: HashSet<_> = levels.map(|level| level.client_saturated).collect();
     eprintln!("client_saturated: {verdicts:?}");

@@ -137,6 +137,7 @@ impl Layout {
         bounds.into_iter().map(Histogram::series).sum()
     }
 
+    /// Every cell, sweep by sweep.
     pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.sweeps.iter().flat_map(|sweep| &sweep.cells)
     }
