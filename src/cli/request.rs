@@ -5,7 +5,7 @@ use std::{fmt::Write as _, process::ExitCode, sync::Arc, time::Duration};
 use clap::{Args, ValueEnum};
 
 use super::{
-    FAILED, USAGE,
+    FAILED, Refused,
     adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
     load, print, suggest, tell,
 };
@@ -70,10 +70,7 @@ enum Format {
 pub(super) async fn run(args: RequestArgs) -> ExitCode {
     let Chosen { target, redactor, model } = match choose(&args) {
         Ok(chosen) => chosen,
-        Err(Refused { code, text }) => {
-            tell(&text);
-            return ExitCode::from(code);
-        }
+        Err(refused) => return refused.exit(),
     };
     let prepared = match Endpoint::new(target, redactor) {
         Ok(endpoint) => Prepared::new(endpoint),
@@ -134,15 +131,6 @@ async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Mea
     }
 }
 
-struct Refused {
-    code: u8,
-    text: String,
-}
-
-fn usage(text: impl Into<String>) -> Refused {
-    Refused { code: USAGE, text: format!("error: {}", text.into()) }
-}
-
 /// What the flags ask for.
 struct Chosen {
     target: Arc<Target>,
@@ -152,9 +140,10 @@ struct Chosen {
 
 fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
     if let Some(base_url) = &args.endpoint.base_url {
-        let model = args.model.as_deref().ok_or_else(|| usage("--model is needed beside --base-url"))?;
+        let model =
+            args.model.as_deref().ok_or_else(|| Refused::usage("--model is needed beside --base-url"))?;
         let models = [model.to_owned()];
-        let (target, redactor) = args.endpoint.target(base_url, &models).map_err(usage)?;
+        let (target, redactor) = args.endpoint.target(base_url, &models).map_err(Refused::usage)?;
         return Ok(Chosen {
             target: Arc::new(target),
             redactor: Arc::new(redactor),
@@ -162,20 +151,19 @@ fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
         });
     }
     let name = args.target.as_deref().ok_or_else(|| {
-        usage(
+        Refused::usage(
             "which endpoint? give --base-url URL --model M, or --target NAME of the configuration file \
              (--config.file)",
         )
     })?;
-    let config =
-        load::config(args.config_file.as_deref()).map_err(|text| Refused { code: super::CONFIG, text })?;
+    let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let target = config.targets.iter().find(|target| *target.name == *name).ok_or_else(|| {
         let known: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
-        usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
+        Refused::usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
     })?;
     let model = match &args.model {
         Some(model) => Arc::from(model.as_str()),
-        None => target.models.first().cloned().ok_or_else(|| usage("--model is needed"))?,
+        None => target.models.first().cloned().ok_or_else(|| Refused::usage("--model is needed"))?,
     };
     Ok(Chosen { target: target.clone(), redactor: Arc::new(config.redactor()), model })
 }

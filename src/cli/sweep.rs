@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
-    CONFIG, FAILED, USAGE,
+    FAILED, Refused,
     adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
     load, print, suggest, tell, terminated,
 };
@@ -81,19 +81,11 @@ struct Plan {
     histograms: Histograms,
 }
 
-struct Refused {
-    code: u8,
-    text: String,
-}
-
 /// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
 pub(super) async fn run(args: SweepArgs) -> ExitCode {
     let plan = match plan(&args) {
         Ok(plan) => plan,
-        Err(Refused { code, text }) => {
-            tell(&text);
-            return ExitCode::from(code);
-        }
+        Err(refused) => return refused.exit(),
     };
     let mut failed = false;
     let (brake, halt) = brake();
@@ -202,14 +194,13 @@ fn plan(args: &SweepArgs) -> Result<Plan, Refused> {
 
 fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Result<Prepared, Refused> {
     let endpoint = Endpoint::new(target.clone(), redactor.clone());
-    endpoint.map(Prepared::new).map_err(|error| Refused {
-        code: CONFIG,
-        text: format!("error: target \"{}\": {error}", target.name),
-    })
+    endpoint
+        .map(Prepared::new)
+        .map_err(|error| Refused::config(format!("error: target \"{}\": {error}", target.name)))
 }
 
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
-    let config = load::config(args.config_file.as_deref()).map_err(|text| Refused { code: CONFIG, text })?;
+    let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let redactor = Arc::new(config.redactor());
     let mut fleet = Fleet::default();
     for target in &config.targets {
@@ -220,9 +211,7 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
         let found = config.sweeps.iter().find(|sweep| *sweep.name == **name);
         sweeps.push(found.cloned().ok_or_else(|| {
             let known: Vec<&str> = config.sweeps.iter().map(|sweep| &*sweep.name).collect();
-            let text =
-                format!("error: no sweep \"{name}\" in the configuration; it has: {}", known.join(", "));
-            Refused { code: USAGE, text }
+            Refused::usage(format!("no sweep \"{name}\" in the configuration; it has: {}", known.join(", ")))
         })?);
     }
     if sweeps.is_empty() {
@@ -232,11 +221,10 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
-    let refused = |text: String| Refused { code: USAGE, text: format!("error: {text}") };
     if args.models.is_empty() {
-        return Err(refused("--model is needed beside --base-url; give it once per model".into()));
+        return Err(Refused::usage("--model is needed beside --base-url; give it once per model"));
     }
-    let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(refused)?;
+    let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(Refused::usage)?;
     let target = Arc::new(target);
     let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
     sweep.level = LevelSettings {

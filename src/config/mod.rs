@@ -369,6 +369,12 @@ impl LevelSettings {
     pub fn warmup(&self, concurrency: u32) -> u32 {
         self.warmup_requests.max(concurrency)
     }
+
+    /// Requests that keep a level's load while its last measured ones end: one per other worker at most.
+    #[must_use]
+    pub fn fillers(concurrency: u32) -> u32 {
+        concurrency.saturating_sub(1)
+    }
 }
 
 impl Default for Server {

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 
-use super::{Config, SeriesCount, Sweep};
+use super::{Config, LevelSettings, SeriesCount, Sweep};
 
 #[cfg(test)]
 mod tests;
@@ -89,8 +89,8 @@ impl SweepPlan {
         let mut run = Load::default();
         let mut rounds = 0_u64;
         for cell in sweep.cells() {
-            let warmup = sweep.level.warmup(cell.concurrency);
-            let requests = u64::from(sweep.level.requests) + u64::from(warmup);
+            let excluded = sweep.level.warmup(cell.concurrency) + LevelSettings::fillers(cell.concurrency);
+            let requests = u64::from(sweep.level.requests) + u64::from(excluded);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
             run.output_tokens += requests * u64::from(sweep.level.max_tokens);

@@ -22,16 +22,16 @@ pub(super) struct Echo {
     deltas: u32,
     has_word: bool,
     cumulative: bool,
-    /// Deltas after which one that equals the whole text is a repeat.
-    repeat_after: u32,
+    /// Streams of this kind may repeat the whole text in every frame.
+    may_accumulate: bool,
 }
 
 const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl Echo {
-    /// For a stream in which a delta that equals all text so far is a repeat once `repeat_after` deltas came.
-    pub(super) fn new(repeat_after: u32) -> Self {
-        Self { len: 0, hash: HASH_SEED, deltas: 0, has_word: false, cumulative: false, repeat_after }
+    /// `may_accumulate`: streams of this kind may repeat the whole text in every frame, the last one included.
+    pub(super) fn new(may_accumulate: bool) -> Self {
+        Self { len: 0, hash: HASH_SEED, deltas: 0, has_word: false, cumulative: false, may_accumulate }
     }
 
     /// Whether frames of this stream repeat the whole text.
@@ -39,12 +39,12 @@ impl Echo {
         self.cumulative
     }
 
-    /// Takes in one delta.
-    pub(super) fn news<'a>(&mut self, delta: &'a str) -> News<'a> {
+    /// Takes in one delta; `is_last`: the answer ends with this event.
+    pub(super) fn news<'a>(&mut self, delta: &'a str, is_last: bool) -> News<'a> {
         if let Some((head, tail)) = delta.split_at_checked(self.len)
             && !head.is_empty()
             && hash(HASH_SEED, head) == self.hash
-            && let Some(news) = self.repeated(head, tail)
+            && let Some(news) = self.repeated(head, tail, is_last)
         {
             return news;
         }
@@ -53,12 +53,13 @@ impl Echo {
     }
 
     /// The frame begins with all text so far.
-    fn repeated<'a>(&mut self, head: &str, tail: &'a str) -> Option<News<'a>> {
+    fn repeated<'a>(&mut self, head: &str, tail: &'a str, is_last: bool) -> Option<News<'a>> {
         if tail.is_empty() {
+            self.cumulative |= self.may_accumulate && is_last;
             return match self.deltas {
                 _ if self.cumulative => Some(News::Nothing),
-                deltas if deltas >= self.repeat_after => Some(News::Repeat),
-                _ => None,
+                0 | 1 => None,
+                _ => Some(News::Repeat),
             };
         }
         // "ha" then "haha", "-" then "---": a model may well say that.

@@ -4,6 +4,7 @@ mod captures;
 mod failures;
 mod framing;
 mod hostile;
+mod other_formats;
 mod requests;
 mod streams;
 

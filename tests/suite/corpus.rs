@@ -188,8 +188,15 @@ impl Case {
     /// The wire format, when the product speaks it.
     pub fn protocol(&self) -> Option<Protocol> {
         Some(match self.request_hint.api.as_str() {
-            "openai_chat" => Protocol::OpenAiChat,
+            // A token endpoint's refusal is read like any other.
+            "openai_chat" | "oauth_token" => Protocol::OpenAiChat,
             "openai_completions" => Protocol::OpenAiCompletions,
+            "openai_responses" => Protocol::OpenAiResponses,
+            "anthropic_messages" => Protocol::Anthropic,
+            "gemini" => Protocol::Gemini,
+            "ollama_chat" => Protocol::Ollama,
+            "dashscope" => Protocol::DashScope,
+            "bedrock_converse" => Protocol::Bedrock,
             _ => return None,
         })
     }

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::{Play, content, finish, flags, ms, outcome};
 use crate::protocol::{
     Ending,
+    framing::Frame,
     json_scan::{JsonScan, split_values},
-    sse::{Frame, SseDecoder},
+    sse::SseDecoder,
 };
 
 /// The frames of a stream fed in the given pieces, as text.
@@ -21,6 +22,8 @@ fn frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, clean: bool) -> Vec<St
             Frame::Comments => "comments".to_owned(),
             Frame::Lax => "lax".to_owned(),
             Frame::TooLong => "too long".to_owned(),
+            Frame::Exception { code, .. } => format!("exception {code}"),
+            Frame::Broken => "broken".to_owned(),
         });
     };
     for piece in pieces {
