@@ -5,9 +5,10 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
-//! there are.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
+//! measurement, which models there are.
 
+mod bell;
 mod catalogue;
 mod connect;
 mod http;
