@@ -10,7 +10,10 @@ use tokenprobe::{
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{Load, record::{FAILED, Measured}};
+use crate::{
+    Load,
+    record::{FAILED, Measured},
+};
 
 /// Runs the load; a line per measured request.
 pub(crate) async fn run(load: Load) -> io::Result<Vec<String>> {

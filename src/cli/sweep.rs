@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
     FAILED, Refused,
-    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
+    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language, temperature},
     load, print, suggest, tell, terminated,
 };
 use crate::{
@@ -57,7 +57,7 @@ pub(super) struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Sampling temperature; left out when not given
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = temperature)]
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
