@@ -10,7 +10,7 @@ use super::{
     load, print, suggest, tell,
 };
 use crate::{
-    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
+    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target, model_name},
     measurement::{
         ConnectionUse, FailureClass, Measurement, TokenSource,
         record::{Record, Subject},
@@ -31,7 +31,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "base_url")]
     target: Option<String>,
     /// Model, exactly as the server names it
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model_name)]
     model: Option<String>,
     #[command(flatten)]
     endpoint: EndpointArgs,

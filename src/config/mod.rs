@@ -37,6 +37,7 @@ use crate::{
 
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use diagnostic::ConfigError;
+pub(crate) use file::model_name;
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
