@@ -101,7 +101,9 @@ impl EndpointArgs {
             None => None,
         };
         let redactor = Redactor::new(api_key.iter().cloned().collect());
-        let models = models.iter().map(|model| Arc::from(model.as_str())).collect();
+        let mut named = std::collections::HashSet::new();
+        let models = models.iter().filter(|model| named.insert(model.as_str()));
+        let models = models.map(|model| Arc::from(model.as_str())).collect();
         let mut target = Target::ad_hoc(base_url, self.protocol, models);
         target.api_key = api_key;
         target.max_tokens_field = self.max_tokens_field;

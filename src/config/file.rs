@@ -137,7 +137,7 @@ fn word(value: &Value, what: &str, chars_max: usize) -> Result<String, String> {
 }
 
 fn printable(word: &str, what: &str, chars_max: usize) -> Result<String, String> {
-    if word.is_empty() {
+    if word.trim().is_empty() {
         return Err(format!("is empty; write {what}"));
     }
     if word.trim() != word {

@@ -5,6 +5,7 @@
 //! `document.rs`, `target.rs`, `sweep.rs` and `histograms.rs`.
 
 mod base_url;
+mod bounded;
 mod diagnostic;
 mod document;
 mod file;
