@@ -1,6 +1,6 @@
 //! Log lines on stderr: logfmt-like text or JSON, from `tracing`.
 
-use std::{fmt, io::IsTerminal as _};
+use std::fmt;
 
 use tokenprobe::cli::{LogArgs, LogFormat};
 use tracing::{
@@ -30,7 +30,7 @@ pub(crate) fn start(args: &LogArgs) {
     match args.format {
         LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
         LogFormat::Logfmt => {
-            registry.with(layer.with_ansi(std::io::stderr().is_terminal()).event_format(Logfmt)).init();
+            registry.with(layer.event_format(Logfmt)).init();
         }
     }
 }

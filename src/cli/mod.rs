@@ -92,6 +92,27 @@ impl Cli {
     }
 }
 
+/// A command line or configuration that cannot be carried out: what to tell, and how to exit.
+struct Refused {
+    code: u8,
+    text: String,
+}
+
+impl Refused {
+    fn usage(text: impl std::fmt::Display) -> Self {
+        Self { code: USAGE, text: format!("error: {text}") }
+    }
+
+    fn config(text: String) -> Self {
+        Self { code: CONFIG, text }
+    }
+
+    fn exit(self) -> ExitCode {
+        tell(&self.text);
+        ExitCode::from(self.code)
+    }
+}
+
 /// Resolves when the process is told to stop: SIGTERM, or Ctrl-C.
 async fn terminated() {
     use tokio::signal::unix::{SignalKind, signal};

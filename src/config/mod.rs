@@ -37,6 +37,7 @@ use crate::{
 
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use diagnostic::ConfigError;
+pub(crate) use file::model_name;
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
@@ -368,6 +369,12 @@ impl LevelSettings {
     #[must_use]
     pub fn warmup(&self, concurrency: u32) -> u32 {
         self.warmup_requests.max(concurrency)
+    }
+
+    /// Requests that keep a level's load while its last measured ones end: one per other worker at most.
+    #[must_use]
+    pub fn fillers(concurrency: u32) -> u32 {
+        concurrency.saturating_sub(1)
     }
 }
 

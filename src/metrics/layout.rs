@@ -137,7 +137,8 @@ impl Layout {
         bounds.into_iter().map(Histogram::series).sum()
     }
 
-    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
+    /// Every cell, sweep by sweep.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.sweeps.iter().flat_map(|sweep| &sweep.cells)
     }
 

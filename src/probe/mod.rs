@@ -5,9 +5,10 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
-//! there are.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
+//! measurement, which models there are.
 
+mod bell;
 mod catalogue;
 mod connect;
 mod http;
@@ -118,6 +119,9 @@ impl Endpoint {
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        if let Some((name, value)) = target.protocol.own_header() {
+            headers.insert(name, value);
+        }
         if let Some(secret) = &target.api_key {
             let (name, value) = target
                 .protocol

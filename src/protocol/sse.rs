@@ -2,38 +2,23 @@
 //!
 //! An event is handed on in the very call that delivered its last data byte, whether or not its blank line has
 //! come: that is what lets the caller date it by the read that brought it. An event that lies whole in one read is
-//! never copied. Knows nothing of what a payload means, nor of time.
+//! never copied. Knows nothing of what a payload means, nor of time. The price: an event's name that stands behind its
+//! data is seen only when both come in one read. Nobody sends that.
 //!
 //! Tolerated, and said so ([`Frame::Lax`]): events without a blank line between them, a pending event at the end of
 //! the body, stray lines that together form a JSON value.
 
 use memchr::{memchr, memchr2};
 
-use super::json_scan::JsonScan;
+use super::{
+    framing::{EVENT_BYTES_MAX, Frame},
+    json_scan::JsonScan,
+};
 
-/// Longest event, in bytes.
-pub(super) const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Longest line that is not data: an event's name, or a stray line.
 const OTHER_LINE_BYTES_MAX: usize = 64 << 10;
 /// Longest event name kept.
 const NAME_BYTES_MAX: usize = 64;
-
-/// What the decoder found.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
-    /// One payload: the event's name (may be empty) and its data.
-    Payload { name: &'a str, data: &'a [u8] },
-    /// The payload of llama.cpp's `error:` field.
-    ErrorField(&'a [u8]),
-    /// Lines outside any field that together form a JSON value.
-    Stray(&'a [u8]),
-    /// A block of comments and nothing else.
-    Comments,
-    /// Framing off the standard was tolerated.
-    Lax,
-    /// An event or a line outgrew its limit; nothing more will be decoded.
-    TooLong,
-}
 
 /// Incremental decoder of one event stream.
 #[derive(Debug, Default)]
@@ -109,6 +94,12 @@ impl SseDecoder {
         if self.block.comment && !self.block.field {
             sink(Frame::Comments);
         }
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> usize {
+        self.pending.capacity() + self.data.capacity() + self.stray.capacity() + self.name.capacity()
     }
 
     fn cut_line<'b>(&mut self, bytes: &'b [u8]) -> Option<(&'b [u8], &'b [u8])> {

@@ -163,6 +163,9 @@ impl<S: Copy> ThinkSplitter<S> {
                         emit(Part::Answer, text, at..at + closer, origins, found);
                         at += closer + CLOSER.len();
                         self.state = State::Settled;
+                        for (_, origin) in origins.iter_mut() {
+                            origin.counted_answer = false;
+                        }
                         found(Finding::Relabel);
                     }
                     None => return emit_undecided(Part::Answer, text, at, origins, found),

@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{
     Deadline, Ending,
     classify::{self, Circumstances, Ruling},
     complaint::{Complaint, is_complaint},
     edge,
     excuse::{self, Wording},
+    framing::Frame,
     gist::Gist,
     head::HeadFacts,
     json_scan::split_values,
@@ -57,7 +60,13 @@ pub(super) fn close(mut closing: Closing) -> Measurement {
     flags.extend(count_flags(&verdict, &tally, reasoning_billed));
     let complete = story.terminal_at.is_some() && story.failed_at.is_none();
     let uncounted = matches!(verdict.source, TokenSource::ChunkCount | TokenSource::None);
-    if include_usage && is_stream && complete && uncounted && !story.ledger.has_usage {
+    if include_usage
+        && head.protocol.asks_for_usage()
+        && is_stream
+        && complete
+        && uncounted
+        && !story.ledger.has_usage
+    {
         flags.insert(Flag::UsageMissing);
     }
     let shown = matches!(outcome, Outcome::Ok | Outcome::Partial(_));
@@ -130,13 +139,8 @@ fn count_flags(verdict: &ledger::Verdict, tally: &Tally, reasoning_billed: bool)
     let mut flags = Vec::new();
     let counted = !matches!(verdict.source, TokenSource::ChunkCount | TokenSource::None);
     let reasoning_shown = tally.first_reasoning.is_some();
-    if counted && tally.answer_chunks > 0 {
-        let reasoning = verdict.counts.reasoning.unwrap_or(tally.chunks - tally.answer_chunks);
-        let visible = verdict.counts.output.unwrap_or(0).saturating_sub(reasoning);
-        // One token more than chunks is the end-of-text token, which is billed and has no text.
-        if visible > tally.answer_chunks + 1 {
-            flags.push(Flag::MultiTokenChunks);
-        }
+    if counted && has_many_tokens_per_chunk(verdict, tally) {
+        flags.push(Flag::MultiTokenChunks);
     }
     if reasoning_billed && !reasoning_shown && tally.answer_chunks > 0 {
         flags.push(Flag::HiddenReasoning);
@@ -153,6 +157,19 @@ fn count_flags(verdict: &ledger::Verdict, tally: &Tally, reasoning_billed: bool)
     flags
 }
 
+/// Whether chunks of the answer hold several tokens: more tokens were billed than chunks came, and more than the
+/// tokens without text explain (the end of the text, the two tags around reasoning).
+fn has_many_tokens_per_chunk(verdict: &ledger::Verdict, tally: &Tally) -> bool {
+    const END_TOKEN: u64 = 1;
+    const TAG_TOKENS: u64 = 2;
+    let output = verdict.counts.output.unwrap_or(0);
+    let reasoning = verdict.counts.reasoning.unwrap_or(tally.chunks - tally.answer_chunks);
+    let tags = if tally.first_reasoning.is_some() { TAG_TOKENS } else { 0 };
+    tally.answer_chunks > 0
+        && output.saturating_sub(reasoning) > tally.answer_chunks + END_TOKEN
+        && output > tally.chunks + END_TOKEN + tags
+}
+
 impl Closing {
     fn outcome(&mut self) -> Outcome {
         match std::mem::replace(&mut self.body, Body::Undecided { bom: 0 }) {
@@ -165,7 +182,7 @@ impl Closing {
                 self.body = Body::Whole { shape, bytes: Vec::new() };
                 outcome
             }
-            Body::Events { head, .. } => self.stream(&head),
+            Body::Stream { head, .. } => self.stream(&head),
             Body::Undecided { .. } => self.stream(&[]),
         }
     }
@@ -191,6 +208,8 @@ impl Closing {
             self.unreadable()
         } else if let Some(failure) = story.finish.as_deref().and_then(failure_of_finish) {
             self.failed_finish(failure)
+        } else if story.filtered {
+            self.failed_finish(FinishFailure::Filtered)
         } else if story.terminal_at.is_some() {
             return match has_answer {
                 true => Outcome::Ok,
@@ -283,7 +302,8 @@ impl Closing {
     /// A 2xx body that is JSON.
     fn json_reply(&mut self, bytes: &[u8]) -> Outcome {
         let (values, _) = split_values(bytes);
-        let value = values.first().and_then(|value| Some((*value, serde_json::from_slice(value).ok()?)));
+        let value =
+            values.first().and_then(|text| Some((*text, serde_json::from_slice::<Value>(text).ok()?)));
         let Some((text, value)) = value else {
             return Outcome::Error(match self.ending {
                 Ending::Clean => {
@@ -296,7 +316,15 @@ impl Closing {
             return Outcome::Error(self.complaint(&Complaint::gather(&value)));
         }
         let mut gist = Gist::default();
-        let read = self.head.protocol.read("", text, &mut gist);
+        let read = match &value {
+            // Gemini's stream without server-sent events: a list of what would be events.
+            Value::Array(items) => items
+                .iter()
+                .try_for_each(|item| self.head.protocol.read(item.to_string().as_bytes(), &mut gist)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                self.head.protocol.read(text, &mut gist)
+            }
+        };
         if read.is_err() || !(gist.whole_reply || gist.terminal || gist.piece_count() > 0) {
             let ruling = Ruling::new(Unspeakable, "bad_json");
             return Outcome::Error(self.failure(ruling, "JSON that is not an answer"));
@@ -317,7 +345,7 @@ impl Closing {
             return self.complaint(&complaint);
         }
         if let Some(code) = &self.head.error_code {
-            let mut complaint = Complaint::gather(&serde_json::Value::Null);
+            let mut complaint = Complaint::gather(&Value::Null);
             complaint.add_code(code);
             return self.complaint(&complaint);
         }
@@ -369,14 +397,13 @@ impl Closing {
 
 /// The data of the first event, when a failure's body is an event stream.
 fn event_data(bytes: &[u8]) -> Option<Vec<u8>> {
-    use super::sse::Frame;
     let mut found = None;
     let mut decoder = SseDecoder::default();
     let mut note = |frame: Frame<'_>| match frame {
         Frame::Payload { data, .. } | Frame::ErrorField(data) | Frame::Stray(data) => {
             found.get_or_insert(data.to_vec());
         }
-        Frame::Comments | Frame::Lax | Frame::TooLong => {}
+        Frame::Comments | Frame::Lax | Frame::TooLong | Frame::Exception { .. } | Frame::Broken => {}
     };
     decoder.feed(bytes, &mut note);
     decoder.finish(true, &mut note);

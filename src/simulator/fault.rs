@@ -1,6 +1,6 @@
 //! The ways in which a model can be made to misbehave, by the suffixes of its name: `qwen3-8b+429+role-first`.
 //!
-//! Data only: what each does is done by [`super::refusal`] (before the answer) and [`super::reply`] (within it).
+//! Data only: what each does is done by `refusal` (before the answer) and `reply` (within it).
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {

@@ -1,7 +1,7 @@
 //! What the server really did, for tests to compare with what a client says it saw.
 //!
 //! Off unless asked for: a demo that runs for weeks keeps no requests. Times are taken where bytes meet the socket
-//! ([`super::socket`]), not where they were meant to.
+//! (`socket`), not where they were meant to.
 
 use std::{
     collections::VecDeque,

@@ -122,7 +122,6 @@ impl Piece {
 
 /// What an answer is told to have cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_field_names, reason = "the names on the wire")]
 pub(super) struct Usage {
     pub(super) prompt_tokens: u32,
     pub(super) cached_tokens: u32,

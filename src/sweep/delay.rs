@@ -5,7 +5,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::oneshot,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
 
 use crate::measurement::GapSketch;
 
@@ -15,8 +19,9 @@ pub const DELAY_BOUNDS: [f64; 18] = [
     0.5, 1.0,
 ];
 
-/// How often the delay is sampled. Not a divisor of anything a server does.
-const PERIOD: Duration = Duration::from_millis(7);
+/// How often the delay is sampled. Not a divisor of anything a server does, and seldom enough that a level of one
+/// worker does not spend more on watching itself than on its chunks.
+const PERIOD: Duration = Duration::from_millis(23);
 /// tokio's timer rounds up to its millisecond tick: up to that much is no delay.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
 /// A level is saturated when the delay is more than this share of its median time to first token ...
@@ -24,17 +29,42 @@ const SHARE_MAX: f64 = 0.05;
 /// ... or than this, whichever is larger.
 const DELAY_MIN: Duration = Duration::from_millis(5);
 
-/// Samples the delay for as long as it is polled.
-pub(super) async fn watch(delays: &mut GapSketch) {
+/// A running watch, in a task of its own: scheduled as the probes are, by the same threads.
+pub(super) struct Watch {
+    task: JoinSet<GapSketch>,
+    end: oneshot::Sender<()>,
+}
+
+impl Watch {
+    pub(super) fn start() -> Self {
+        let (end, ended) = oneshot::channel();
+        let mut task = JoinSet::new();
+        task.spawn(watch(ended));
+        Self { task, end }
+    }
+
+    /// Ends the watch; what it saw.
+    pub(super) async fn stop(mut self) -> GapSketch {
+        drop(self.end);
+        let seen = self.task.join_next().await;
+        seen.and_then(Result::ok).unwrap_or_else(sketch)
+    }
+}
+
+async fn watch(mut ended: oneshot::Receiver<()>) -> GapSketch {
+    let mut delays = sketch();
     loop {
         let due = Instant::now() + PERIOD;
-        sleep_until(due).await;
-        delays.record(due.elapsed().saturating_sub(TIMER_GRANULARITY));
+        tokio::select! {
+            biased;
+            () = sleep_until(due) => delays.record(due.elapsed().saturating_sub(TIMER_GRANULARITY)),
+            _ = &mut ended => return delays,
+        }
     }
 }
 
 /// An empty sketch with the delay histogram's bounds.
-pub(super) fn sketch() -> GapSketch {
+fn sketch() -> GapSketch {
     GapSketch::new(Arc::from(DELAY_BOUNDS))
 }
 

@@ -142,6 +142,31 @@ async fn sweep_exits_1_when_a_request_failed_and_names_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_sweep_prints_what_it_has_and_says_that_it_is_incomplete() {
+    let server = Server::start(|_| {}).await;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tokenprobe"));
+    command.args(["sweep", "--base-url", &server.base_url(), "--model", "fixed", "--concurrency", "1,2"]);
+    command.args(["--requests", "100000", "--prompt-tokens", "50", "--max-tokens", "2", "--format", "json"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    while server.oracle.requests().iter().filter(|seen| seen.completed).count() < 5 {
+        tokio::task::yield_now().await;
+    }
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["incomplete"], true);
+    let level = &report["ladders"][0]["levels"][0];
+    assert!(
+        level["ok"].as_u64().unwrap() >= 1 && level["failed"] == 0 && level["incomplete"] == true,
+        "{level}"
+    );
+    assert!(stderr(&output).contains("incomplete"), "{}", stderr(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_configuration_exits_78_with_the_place_and_sends_nothing() {
     let server = Server::start(|_| {}).await;
     let dir = tempfile::tempdir().unwrap();
@@ -182,7 +207,11 @@ async fn the_daemon_measures_on_schedule_and_leaves_in_order() {
     daemon.signal("-TERM");
     assert_eq!(daemon.exit_code().await, Some(0));
     let log = daemon.log();
-    assert!(!log.contains("level=warn") && !log.contains("level=error"), "{log}");
+    // A busy machine may say so.
+    let complaint = |line: &&str| {
+        !line.contains("too busy to measure") && (line.contains("level=warn") || line.contains("level=error"))
+    };
+    assert_eq!(log.lines().find(complaint), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,6 +278,94 @@ async fn reload_by_http_takes_a_flag() {
     let (status, text) = daemon.post("/-/reload").await;
     assert_eq!(status, 403);
     assert!(text.contains("--web.enable-lifecycle"), "{text}");
+}
+
+/// Answers every request with what it was sent, key included.
+async fn echo(status: &'static str, as_content: bool) -> (std::net::SocketAddr, tokio::task::JoinSet<()>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8192];
+            let read = socket.read(&mut request).await.unwrap();
+            let sent = serde_json::Value::from(String::from_utf8_lossy(&request[..read]).into_owned());
+            let body = if as_content {
+                format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{sent}}},\"finish_reason\":{sent}}}]}}\n\n")
+            } else {
+                format!("{{\"error\":{{\"message\":\"no such key: {CANARY}\",\"param\":{sent}}}}}")
+            };
+            let head = format!("HTTP/1.1 {status}\r\nx-request-id: {CANARY}\r\ncontent-length: {}\r\n\r\n", body.len());
+            let _ = socket.write_all(format!("{head}{body}").as_bytes()).await;
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_echoes_the_key_does_not_make_us_show_it() {
+    for (status, as_content) in [("401 Unauthorized", false), ("400 Bad Request", false), ("200 OK", true)] {
+        let (address, _tasks) = echo(status, as_content).await;
+        let base_url = format!("http://{address}/v1");
+        for format in ["json", "text"] {
+            let args = [
+                "request",
+                "--base-url",
+                &base_url,
+                "--model",
+                "m",
+                "--api-key-env",
+                "CANARY",
+                "--format",
+                format,
+                "--show-text",
+                "--log.level",
+                "trace",
+            ];
+            let output = run(&args, &[("CANARY", CANARY)]).await;
+            assert!(
+                !stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY),
+                "{}",
+                stdout(&output)
+            );
+            assert!(stdout(&output).contains("[redacted]"), "{status}: {}", stdout(&output));
+        }
+        let args = [
+            "sweep",
+            "--base-url",
+            &base_url,
+            "--model",
+            "m",
+            "--api-key-env",
+            "CANARY",
+            "--requests",
+            "1",
+            "--concurrency",
+            "1",
+        ];
+        let output = run(&args, &[("CANARY", CANARY)]).await;
+        assert!(
+            !stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn a_panic_that_shows_a_target_does_not_show_its_key() {
+    let text = format!(
+        "[[targets]]\nname = \"t\"\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"{CANARY}\"\nmodels = [\"m\"]\n\
+         extra_headers = {{ \"x-key\" = \"{CANARY}\" }}\n\
+         [[sweeps]]\nname = \"s\"\nevery = \"1m\"\ntargets = [\"t\"]\nprompt_tokens = [9]\nconcurrency = [1]\n"
+    );
+    let nothing = |_: &str| Err(std::env::VarError::NotPresent);
+    let config = tokenprobe::config::Config::parse(&text, std::path::Path::new("t.toml"), &nothing).unwrap();
+    let panic = std::panic::catch_unwind(|| panic!("{config:?}")).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("127.0.0.1") && !message.contains(CANARY), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

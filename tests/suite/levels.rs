@@ -15,6 +15,51 @@ use tokio::sync::mpsc;
 
 use crate::harness::{Server, fixed};
 
+async fn overlapping(server: &Server, allowed: bool) {
+    let mut target = Target::ad_hoc(
+        BaseUrl::parse(&server.base_url()).unwrap(),
+        Protocol::OpenAiChat,
+        vec![Arc::from("fixed")],
+    );
+    target.allow_overlap = allowed;
+    let target = Arc::new(target);
+    let mut fleet = Fleet::default();
+    let endpoint = Endpoint::new(target.clone(), Arc::new(Redactor::default())).unwrap();
+    fleet.insert(Prepared::new(endpoint), &Fleet::default());
+    let (_brake, halt) = brake();
+    let (events, mut inbox) = mpsc::channel(64);
+    let mut runs = tokio::task::JoinSet::new();
+    for name in ["one", "other"] {
+        let mut sweep = Sweep::ad_hoc(target.clone(), vec![60], vec![1]);
+        sweep.name = Arc::from(name);
+        sweep.level.requests = 6;
+        sweep.level.max_tokens = 10;
+        let run = Run {
+            sweep: Arc::new(sweep),
+            fleet: fleet.clone(),
+            gap_bounds: Arc::from([1.0]),
+            events: events.clone(),
+            halt: halt.clone(),
+            in_flight: InFlight::default(),
+        };
+        runs.spawn(run.run());
+    }
+    drop(events);
+    while inbox.recv().await.is_some() {}
+    while let Some(report) = runs.join_next().await {
+        assert_eq!(report.unwrap().result, SweepResult::Completed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sweeps_never_load_one_target_at_once_unless_allowed_to() {
+    for (allowed, at_once) in [(false, 1), (true, 2)] {
+        let server = Server::start(|_| {}).await;
+        overlapping(&server, allowed).await;
+        assert_eq!(most_at_once(&server.oracle), at_once, "overlap allowed: {allowed}");
+    }
+}
+
 struct Ran {
     report: SweepReport,
     probes: Vec<(Role, Measurement)>,

@@ -21,6 +21,8 @@ mod documents;
 mod fake_clock;
 mod harness;
 mod levels;
+mod readme;
 mod simulator;
 mod sockets;
 mod surface;
+mod transport;
