@@ -107,7 +107,12 @@ fn every_key_shown_as_a_comment_can_be_used() {
         });
         let text = lines.collect::<Vec<_>>().join("\n");
         let Err(error) = parse(&text) else { continue };
-        let lacks = ["GATEWAY_TOKEN is not set", "cannot read /run/secrets/gateway", "cannot read ca.pem"];
+        let lacks = [
+            "GATEWAY_TOKEN is not set",
+            "cannot read /run/secrets/gateway",
+            "cannot read ca.pem",
+            "AWS_SECRET_ACCESS_KEY are not set",
+        ];
         let error = error.to_string();
         assert!(lacks.iter().any(|lack| error.contains(lack)), "{line}: {error}");
     }
@@ -137,8 +142,11 @@ fn every_key_arrives() {
         !text.contains("sk-environment") && !text.contains("file-key") && !text.contains("proxy-password")
     );
     snapshot("every_key", &text);
-    let [one, two] = &config.targets[..] else { panic!("two targets") };
-    let key = |target: &Target| target.api_key.as_ref().unwrap().reveal().expose_secret().to_owned();
+    let [one, two, ..] = &config.targets[..] else { panic!("two targets") };
+    let key = |target: &Target| match &target.credential {
+        Credential::Keys(keys) => keys[0].reveal().expose_secret().to_owned(),
+        other => panic!("{other:?}"),
+    };
     assert_eq!((key(one).as_str(), key(two).as_str()), ("sk-environment-0123456789", "file-key-0123456789"));
     assert_eq!(one.base_url.join("/completions"), "https://host.example/api/completions");
     assert_eq!(one.extra_headers.len(), 2);
@@ -159,8 +167,8 @@ fn unwise_files_warn() {
 #[test]
 fn the_redactor_knows_every_secret() {
     let config = read("tests/config/valid/every_key.toml").unwrap_or_else(|error| panic!("{error}"));
-    let text = "sk-environment-0123456789 file-key-0123456789 proxy-password search";
-    assert_eq!(config.redactor().redact(text), "[redacted] [redacted] [redacted] search");
+    let text = "sk-environment-0123456789 file-key-0123456789 proxy-password search query-secret";
+    assert_eq!(config.redactor().redact(text), "[redacted] [redacted] [redacted] search [redacted]");
 }
 
 #[test]
