@@ -55,8 +55,34 @@ fn invalid_files_say_what_is_wrong() {
 
 #[test]
 fn valid_files_are_read() {
-    for file in files("tests/config/valid").into_iter().chain(files("config/examples")) {
+    for file in files("tests/config/valid") {
         read(&file).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Each example says what must be set, and warns of nothing once it is.
+#[test]
+fn the_examples_can_be_used() {
+    for file in files("config/examples") {
+        let text = fs::read_to_string(&file).unwrap();
+        let names = std::cell::RefCell::new(Vec::new());
+        let everything = |name: &str| {
+            names.borrow_mut().push(name.to_owned());
+            Ok(format!("value-of-{name}"))
+        };
+        let config =
+            Config::parse(&text, Path::new(&file), &everything).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.warnings, [""; 0], "{file}");
+        let head: String = text.lines().take_while(|line| line.starts_with('#')).collect();
+        let optional = ["AWS_SESSION_TOKEN"];
+        for name in names.take().iter().filter(|name| !optional.contains(&name.as_str())) {
+            assert!(head.contains(name), "{file} does not say that {name} must be set");
+        }
+        let probed: Vec<_> =
+            config.sweeps.iter().flat_map(|sweep| &sweep.targets).map(|(target, _)| &target.name).collect();
+        for target in &config.targets {
+            assert!(probed.contains(&&target.name), "{file}: nothing probes {}", target.name);
+        }
     }
 }
 

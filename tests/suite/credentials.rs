@@ -256,7 +256,7 @@ async fn failures_of_the_token_endpoint_are_told_apart() {
         (401, r#"{"error":"invalid_client"}"#, FailureClass::Auth, "invalid_key"),
         (403, r#"{"error":"access_denied"}"#, FailureClass::Auth, "forbidden"),
         (404, "nothing here", FailureClass::EndpointNotFound, ""),
-        (429, r#"{"error":"slow_down"}"#, FailureClass::RateLimited, ""),
+        (429, r#"{"error":"rate_limit_exceeded"}"#, FailureClass::RateLimited, ""),
         (200, r#"{"error":"invalid_grant"}"#, FailureClass::Auth, "expired"),
         (200, "<html>sign in</html>", FailureClass::Protocol, "token_endpoint"),
         (200, r#"{"access_token":""}"#, FailureClass::Protocol, "token_endpoint"),
