@@ -9,10 +9,13 @@ use std::{
     sync::Arc,
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::caps::{Amount, Cap, Caps, Period, Scope, Unit, in_units};
+
+/// How far ahead of the clock a kept period may begin.
+const IMPORT_DAYS_AHEAD_MAX: i64 = 31;
 
 /// Who wants to spend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub struct Spent {
 pub struct Ledger {
     caps: Caps,
     accounts: BTreeMap<(Scope, Period), Account>,
+    /// The latest time it was told: its own clock never goes back.
+    latest: DateTime<Utc>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +112,7 @@ impl Ledger {
     /// Nothing spent yet.
     #[must_use]
     pub fn new(caps: Caps) -> Self {
-        Self { caps, accounts: BTreeMap::new() }
+        Self { caps, accounts: BTreeMap::new(), latest: DateTime::UNIX_EPOCH }
     }
 
     /// The caps in force.
@@ -118,6 +123,7 @@ impl Ledger {
 
     /// Goes over to other caps. What was spent stays spent, also under a cap that is new.
     pub fn adopt(&mut self, caps: Caps, now: DateTime<Utc>) {
+        let now = self.advance(now);
         self.caps = caps;
         // What no longer counts is dropped, so that reloads under ever new names do not fill the memory.
         self.accounts.retain(|(_, period), account| {
@@ -131,6 +137,7 @@ impl Ledger {
     /// # Errors
     /// The first cap under which it does not.
     pub fn covers(&mut self, order: &Order, amount: Amount, now: DateTime<Utc>) -> Result<(), Exhausted> {
+        let now = self.advance(now);
         let scopes = order.scopes();
         let caps = self.caps.raw().filter(|(cap, _)| scopes.contains(&cap.scope));
         for (cap, most) in caps {
@@ -165,7 +172,13 @@ impl Ledger {
         });
     }
 
+    fn advance(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
     fn change(&mut self, order: &Order, now: DateTime<Utc>, change: impl Fn(&mut Account)) {
+        let now = self.advance(now);
         for scope in order.scopes() {
             for period in Period::ALL.iter().copied() {
                 let account = match self.accounts.entry((scope.clone(), period)) {
@@ -180,6 +193,7 @@ impl Ledger {
 
     /// What every cap still allows.
     pub fn remaining(&mut self, now: DateTime<Utc>) -> Vec<Remaining> {
+        let now = self.advance(now);
         let caps: Vec<(Cap, u64)> = self.caps.raw().map(|(cap, most)| (cap.clone(), most)).collect();
         let remaining = caps.into_iter().map(|(cap, most)| {
             let account = self.accounts.get_mut(&(cap.scope.clone(), cap.period));
@@ -218,7 +232,11 @@ impl Ledger {
             let (Some(scope), Some(period)) = (scope(&entry.scope), period) else { continue };
             let start = DateTime::from_timestamp(entry.start, 0);
             // One that began later than now was written before the clock was set back: it is still current.
-            let Some(start) = start.filter(|start| *start >= period.start(now)) else { continue };
+            // One from a clock that was wrong by years is not.
+            let current = |start: &DateTime<Utc>| {
+                *start >= period.start(now) && *start <= now + TimeDelta::days(IMPORT_DAYS_AHEAD_MAX)
+            };
+            let Some(start) = start.filter(current) else { continue };
             let account = self.accounts.entry((scope, *period)).or_insert_with(|| Account::new(start));
             account.start = account.start.max(start);
             account.spent = account.spent.plus(Amount {

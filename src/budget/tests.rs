@@ -35,10 +35,7 @@ fn left(ledger: &mut Ledger, now: DateTime<Utc>) -> Vec<f64> {
 fn periods_begin_by_the_calendar() {
     let now = at("2026-05-17T13:45:10.5Z");
     let starts = Period::ALL.iter().map(|period| period.start(now)).collect::<Vec<_>>();
-    assert_eq!(
-        starts,
-        [at("2026-05-17T13:00:00Z"), at("2026-05-17T00:00:00Z"), at("2026-05-01T00:00:00Z")]
-    );
+    assert_eq!(starts, [at("2026-05-17T13:00:00Z"), at("2026-05-17T00:00:00Z"), at("2026-05-01T00:00:00Z")]);
 }
 
 #[test]
@@ -230,7 +227,10 @@ proptest! {
                     used += held.tokens;
                 }
                 Step::Reload { requests } => ledger.adopt(limits(requests), now),
-                Step::Tick { seconds } => now += TimeDelta::seconds(seconds),
+                Step::Tick { seconds } => {
+                    now += TimeDelta::seconds(seconds);
+                    ledger.remaining(now);
+                }
             }
             if Period::Hour.start(now) > hour {
                 hour = Period::Hour.start(now);

@@ -12,6 +12,7 @@ use super::{
     load, print, suggest, tell, terminated,
 };
 use crate::{
+    budget::Governor,
     config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name},
     measurement::FailureClass,
     probe::Endpoint,
@@ -79,6 +80,7 @@ struct Plan {
     sweeps: Vec<Arc<Sweep>>,
     fleet: Fleet,
     histograms: Histograms,
+    governor: Governor,
 }
 
 /// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
@@ -107,6 +109,8 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
             events,
             halt: halt.clone(),
             in_flight: InFlight::default(),
+            governor: plan.governor.clone(),
+            paused: Arc::default(),
         };
         let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet));
         let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
@@ -202,7 +206,7 @@ fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Res
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, &Fleet::default());
     for target in &config.targets {
         fleet.insert(prepare(target, &redactor)?, &Fleet::default());
     }
@@ -217,7 +221,8 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     if sweeps.is_empty() {
         sweeps.clone_from(&config.sweeps);
     }
-    Ok(Plan { sweeps, fleet, histograms: config.histograms })
+    let governor = Governor::new(config.budget.caps);
+    Ok(Plan { sweeps, fleet, histograms: config.histograms, governor })
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
@@ -238,5 +243,7 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
     };
     let mut fleet = Fleet::default();
     fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
-    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default() })
+    // Started by hand and watched: there is no cap but the flags.
+    let governor = Governor::unlimited();
+    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default(), governor })
 }

@@ -11,7 +11,15 @@ mod observer;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use tokio::{
@@ -26,11 +34,14 @@ use self::{
     observer::Observer,
 };
 use crate::{
+    budget::Governor,
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
     server::{Command, Readiness, RunAnswer, Surface},
-    sweep::{Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, brake},
+    sweep::{
+        Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, affordable, brake,
+    },
 };
 
 /// Events that may wait for the loop.
@@ -39,6 +50,8 @@ const EVENTS_MAX: usize = 4096;
 const COMMANDS_MAX: usize = 16;
 /// The loop looks at the clock at least this often.
 const NAP_MAX: Duration = Duration::from_secs(5);
+/// What may be spent is shown anew this often.
+const BUDGET_SHOWN_EVERY: Duration = Duration::from_secs(1);
 /// How long cancelled probes get to be dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
@@ -59,6 +72,7 @@ pub struct Daemon {
     fleet: Fleet,
     observer: Observer,
     in_flight: InFlight,
+    governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
 }
@@ -67,6 +81,8 @@ pub struct Daemon {
 struct Running {
     sweep: Arc<Sweep>,
     since: Instant,
+    /// Turned on to let no further level begin.
+    paused: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -82,6 +98,7 @@ impl Daemon {
     ) -> Result<(Self, Surface), String> {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
+        let governor = Governor::new(config.budget.caps.clone());
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
@@ -96,7 +113,7 @@ impl Daemon {
             commands: sender,
             lifecycle,
         };
-        Ok((Self { config, source, fleet, observer, in_flight, readiness, commands }, surface))
+        Ok((Self { config, source, fleet, observer, in_flight, governor, readiness, commands }, surface))
     }
 
     /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
@@ -116,6 +133,11 @@ struct State {
     fleet: Fleet,
     observer: Observer,
     in_flight: InFlight,
+    governor: Governor,
+    /// Sweeps paused by hand, by name: over reloads, until they are resumed.
+    paused: HashSet<Arc<str>>,
+    /// When the page last showed what may be spent.
+    budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     agenda: Agenda,
@@ -127,7 +149,7 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, in_flight, readiness, commands } = daemon;
+        let Daemon { config, source, fleet, observer, in_flight, governor, readiness, commands } = daemon;
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
             config,
@@ -135,6 +157,9 @@ impl State {
             fleet,
             observer,
             in_flight,
+            governor,
+            paused: HashSet::new(),
+            budget_shown: None,
             readiness,
             commands,
             agenda,
@@ -172,6 +197,7 @@ impl State {
                 }
             }
             self.start_due();
+            self.show_budget();
         }
         self.readiness.send_replace(Readiness::Draining);
         if let Some(heartbeat) = heartbeat {
@@ -187,8 +213,8 @@ impl State {
             return;
         }
         for Due { sweep, due } in due {
-            if self.is_running(&sweep.name) {
-                self.observer.skipped(&sweep.name, SkipReason::Overlap);
+            if let Some(reason) = self.skip_reason(&sweep, now) {
+                self.observer.skipped(&sweep.name, reason);
                 continue;
             }
             let delay = (now - due).to_std().unwrap_or_default();
@@ -197,12 +223,39 @@ impl State {
         self.publish_schedule();
     }
 
+    /// Why a due start does not happen, if it does not.
+    fn skip_reason(&mut self, sweep: &Sweep, now: DateTime<Utc>) -> Option<SkipReason> {
+        if self.paused.contains(&sweep.name) {
+            return Some(SkipReason::Paused);
+        }
+        if sweep.is_quiet(now) {
+            return Some(SkipReason::Quiet);
+        }
+        if self.is_running(&sweep.name) {
+            return Some(SkipReason::Overlap);
+        }
+        let exhausted = affordable(sweep, &self.governor).err()?;
+        self.observer.exhausted(&exhausted, now);
+        Some(SkipReason::Budget)
+    }
+
+    /// Shows what may still be spent, at most once a second: every event of the loop comes by here.
+    fn show_budget(&mut self) {
+        let now = Instant::now();
+        if self.budget_shown.is_some_and(|shown| now.duration_since(shown) < BUDGET_SHOWN_EVERY) {
+            return;
+        }
+        self.budget_shown = Some(now);
+        self.observer.budget(&self.governor.remaining());
+    }
+
     fn is_running(&self, name: &str) -> bool {
         self.running.values().any(|running| *running.sweep.name == *name)
     }
 
     fn start(&mut self, sweep: Arc<Sweep>, delay: Option<Duration>) {
         self.observer.started(&sweep.name, Utc::now(), delay);
+        let paused = Arc::new(AtomicBool::new(false));
         let run = Run {
             sweep: sweep.clone(),
             fleet: self.fleet.clone(),
@@ -210,9 +263,11 @@ impl State {
             events: self.events.0.clone(),
             halt: self.halt.clone(),
             in_flight: self.in_flight.clone(),
+            governor: self.governor.clone(),
+            paused: paused.clone(),
         };
         let id = self.runs.spawn(run.run()).id();
-        self.running.insert(id, Running { sweep, since: Instant::now() });
+        self.running.insert(id, Running { sweep, since: Instant::now(), paused });
     }
 
     /// Takes note of a sweep's end. One that panicked failed; it is free to start again all the same.
@@ -246,6 +301,9 @@ impl State {
             Command::RunSweep { name, reply } => {
                 let _ = reply.send(self.run_sweep(&name));
             }
+            Command::PauseSweep { name, paused, reply } => {
+                let _ = reply.send(self.pause_sweep(&name, paused));
+            }
         }
     }
 
@@ -254,8 +312,30 @@ impl State {
         if self.is_running(name) {
             return RunAnswer::Refused("it is running already".into());
         }
+        if self.paused.contains(name) {
+            return RunAnswer::Refused("it is paused: resume it first".into());
+        }
+        if let Err(exhausted) = affordable(&sweep, &self.governor) {
+            return RunAnswer::Refused(exhausted.to_string());
+        }
         self.start(sweep, None);
         RunAnswer::Started
+    }
+
+    /// Lets a sweep start no more, and a running one begin no further level; or lets it start again. `false`: there is
+    /// no such sweep.
+    fn pause_sweep(&mut self, name: &str, paused: bool) -> bool {
+        let Some(sweep) = self.config.sweep(name).cloned() else { return false };
+        if paused {
+            self.paused.insert(sweep.name.clone());
+        } else {
+            self.paused.remove(name);
+        }
+        for running in self.running.values().filter(|running| running.sweep.name == sweep.name) {
+            running.paused.store(paused, Ordering::Relaxed);
+        }
+        self.observer.paused(&sweep.name, paused);
+        true
     }
 
     /// Takes over a new configuration as a whole, or keeps the old one and says so.
@@ -292,6 +372,9 @@ impl State {
         let now = Utc::now();
         self.config = Arc::new(config);
         self.fleet = fleet;
+        self.governor.adopt(self.config.budget.caps.clone());
+        self.budget_shown = None;
+        self.paused.retain(|name| self.config.sweep(name).is_some());
         self.agenda.adopt(&self.config.sweeps, now);
         self.observer.adopt(&self.config);
         self.observer.metrics().reload_succeeded(now);
@@ -342,12 +425,14 @@ fn refuse(command: Command) {
     match command {
         Command::Reload { reply } => drop(reply.send(Err(going))),
         Command::RunSweep { reply, .. } => drop(reply.send(RunAnswer::Refused(going))),
+        // Dropped: the surface says that nobody answers.
+        Command::PauseSweep { .. } => {}
     }
 }
 
 fn fleet(config: &Config, before: &Fleet) -> Result<Fleet, String> {
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, before);
     for target in &config.targets {
         let endpoint = Endpoint::new(target.clone(), redactor.clone())
             .map_err(|error| format!("target \"{}\": {error}", target.name))?;
