@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::{BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust, process_environment},
+    config::{
+        BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust,
+        process_environment,
+    },
     protocol::{MaxTokensField, Protocol, Timeouts},
 };
 

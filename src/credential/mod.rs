@@ -66,7 +66,10 @@ impl Wallet {
     ///
     /// # Errors
     /// One line, when the credential needs a client and there is none.
-    pub fn new(target: Arc<Target>, client: impl Fn() -> Result<reqwest::Client, String>) -> Result<Self, String> {
+    pub fn new(
+        target: Arc<Target>,
+        client: impl Fn() -> Result<reqwest::Client, String>,
+    ) -> Result<Self, String> {
         let issuer = match &target.credential {
             Credential::OAuth2(oauth2) => Some(Issuer::oauth2(oauth2.as_ref().clone(), client()?)),
             Credential::Command(command) => Some(Issuer::command(command.clone())),
