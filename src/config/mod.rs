@@ -6,6 +6,7 @@
 
 mod aws;
 mod base_url;
+mod bounded;
 mod credential;
 mod diagnostic;
 mod document;
@@ -42,6 +43,7 @@ pub use aws::{Aws, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;
+pub(crate) use file::model_name;
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;

@@ -12,6 +12,8 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::bounded;
+
 #[cfg(test)]
 mod tests;
 
@@ -236,10 +238,8 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read(path: &Path) -> io::Result<(String, Stamp)> {
     let stamp = stamp(path)?;
-    if stamp.bytes > SECRET_BYTES_MAX {
-        return Err(io::Error::other(format!("{} bytes are too many for a secret", stamp.bytes)));
-    }
-    Ok((fs::read_to_string(path)?, stamp))
+    let text = String::from_utf8(bounded::read(path, SECRET_BYTES_MAX)?).map_err(io::Error::other)?;
+    Ok((text, stamp))
 }
 
 /// Whether a file holds at least one PEM certificate.
@@ -255,8 +255,10 @@ pub(super) fn check_private_key(path: &Path) -> Result<(), SecretError> {
 }
 
 fn check_pem(path: &Path, marks: &[&str], what: &str) -> Result<(), SecretError> {
+    /// A system's whole bundle has a quarter of a megabyte.
+    const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
     let shown = path.display();
-    let bytes = fs::read(path)
+    let bytes = bounded::read(path, CERTIFICATES_BYTES_MAX)
         .map_err(|error| SecretError(format!("cannot read {shown}: {error}; correct the path")))?;
     let holds = |mark: &&str| bytes.windows(mark.len()).any(|window| window == mark.as_bytes());
     if marks.iter().any(holds) {

@@ -102,6 +102,8 @@ impl Protocol {
     /// The request's body, as JSON.
     #[must_use]
     pub fn body(self, ask: &Ask<'_>) -> Vec<u8> {
+        /// Room for all but the prompt and its escapes.
+        const REST_BYTES: usize = 512;
         let mut body = match self {
             Self::OpenAiChat => openai_chat::body(ask),
             Self::OpenAiCompletions => openai_completions::body(ask),
@@ -113,7 +115,10 @@ impl Protocol {
             Self::Bedrock => bedrock::body(ask),
         };
         merge(&mut body, ask.extra_body);
-        Value::Object(body).to_string().into_bytes()
+        let mut bytes = Vec::with_capacity(ask.prompt.len() + REST_BYTES);
+        // Neither a tree of values nor memory can fail to be written.
+        let _ = serde_json::to_writer(&mut bytes, &body);
+        bytes
     }
 
     /// The header a protocol wants beside the usual ones; configured headers win over it.
