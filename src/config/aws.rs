@@ -143,11 +143,8 @@ fn keys(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<(AwsKe
             }
         }
         let session_token = session_token.unwrap_or_else(Secret::issued);
-        let keys = AwsKeys {
-            access_key_id: access_key_id?,
-            secret_access_key: secret_access_key?,
-            session_token,
-        };
+        let keys =
+            AwsKeys { access_key_id: access_key_id?, secret_access_key: secret_access_key?, session_token };
         return Some((keys, AwsSource::Fixed));
     }
     let timeout = credential::duration(section, "timeout", credential::COMMAND_TIMEOUT);

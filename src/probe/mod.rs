@@ -155,7 +155,9 @@ impl Endpoint {
         headers.extend(presented.headers.iter().cloned());
         for (name, secret) in &target.extra_headers {
             let mut value = HeaderValue::from_str(secret.reveal().expose_secret()).map_err(|_| {
-                credential::unusable(format!("extra_headers.{name}: not allowed in a header: control characters"))
+                credential::unusable(format!(
+                    "extra_headers.{name}: not allowed in a header: control characters"
+                ))
             })?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);

@@ -157,6 +157,11 @@ async fn keys_go_into_the_header_that_is_named_and_parameters_into_the_url() {
         ("api_key = { env = \"K\" }", "authorization", "Bearer value-of-K"),
         ("api_key = { env = \"K\" }\nauth_header = \"api-key\"", "api-key", "value-of-K"),
         ("api_key = { env = \"K\" }\nprotocol = \"anthropic\"", "x-api-key", "value-of-K"),
+        (
+            "api_key = { env = \"K\" }\nprotocol = \"anthropic\"\nauth_header = \"Authorization\"",
+            "authorization",
+            "Bearer value-of-K",
+        ),
         ("api_key = { env = \"K\" }\nprotocol = \"gemini\"", "x-goog-api-key", "value-of-K"),
         ("token_command = { command = [\"printf\", \"%s\", \"tok-1\"] }", "authorization", "Bearer tok-1"),
         (
@@ -221,10 +226,7 @@ async fn a_client_can_show_its_secret_in_the_form() {
     let target = OAUTH2.replace("scopes = [\"a\", \"b\"]", "client_auth = \"body\"");
     assert!(probe(&mut site.lane(&target)).await.is_ok());
     let (headers, body) = site.seen.tokens.lock().unwrap()[0].clone();
-    assert_eq!(
-        body,
-        "grant_type=client_credentials&client_id=me&client_secret=value-of-SECRET&audience=it"
-    );
+    assert_eq!(body, "grant_type=client_credentials&client_id=me&client_secret=value-of-SECRET&audience=it");
     assert!(!headers.contains_key("authorization"));
 }
 
@@ -305,12 +307,12 @@ async fn requests_to_aws_are_signed() {
     let site = Site::start().await;
     let process = r#"{"Version":1,"AccessKeyId":"AKID2","SecretAccessKey":"s","SessionToken":"session-2","Expiration":"2100-01-01T00:00:00Z"}"#;
     for (aws, id, session) in [
-        ("{ region = \"us-east-1\", access_key_id = \"AKID1\", secret_access_key = { env = \"S\" } }", "AKID1", ""),
         (
-            &format!("{{ region = \"us-east-1\", command = [\"echo\", '{process}'] }}"),
-            "AKID2",
-            "session-2",
+            "{ region = \"us-east-1\", access_key_id = \"AKID1\", secret_access_key = { env = \"S\" } }",
+            "AKID1",
+            "",
         ),
+        (&format!("{{ region = \"us-east-1\", command = [\"echo\", '{process}'] }}"), "AKID2", "session-2"),
         ("{ region = \"us-east-1\" }", "value-of-AWS_ACCESS_KEY_ID", "value-of-AWS_SESSION_TOKEN"),
     ] {
         let mut lane = site.lane(&format!("protocol = \"bedrock\"\naws = {aws}"));
@@ -319,7 +321,10 @@ async fn requests_to_aws_are_signed() {
         let authorization = site.header(last, "authorization");
         let start = format!("AWS4-HMAC-SHA256 Credential={id}/");
         assert!(authorization.starts_with(&start), "{authorization}");
-        assert!(authorization.contains("/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date"));
+        assert!(
+            authorization
+                .contains("/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date")
+        );
         assert_eq!(site.header(last, "x-amz-security-token"), session);
     }
 }

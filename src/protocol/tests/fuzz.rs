@@ -97,8 +97,31 @@ enum Damage {
 fn damage() -> impl Strategy<Value = Damage> {
     let index = any::<prop::sample::Index>;
     let word = prop::sample::select(vec![
-        "data: ", "\n\n", "\r", ":", "{", "}", "[", "]", "\"", "\\u0000", "\\ud800", "null", "1e999", "-1", "<think>",
-        "</think>", "[DONE]", "event: error\n", "\u{feff}", "\"content\":", "\"usage\":", "\"error\":", "\0", "é", "🦀",
+        "data: ",
+        "\n\n",
+        "\r",
+        ":",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "\\u0000",
+        "\\ud800",
+        "null",
+        "1e999",
+        "-1",
+        "<think>",
+        "</think>",
+        "[DONE]",
+        "event: error\n",
+        "\u{feff}",
+        "\"content\":",
+        "\"usage\":",
+        "\"error\":",
+        "\0",
+        "é",
+        "🦀",
     ]);
     prop_oneof![
         3 => (index(), any::<u8>()).prop_map(|(at, byte)| Damage::Set(at, byte)),
