@@ -110,16 +110,14 @@ impl Wallet {
     /// the failure names the one.
     pub fn heed(&self, presented: &Presented, measurement: &mut Measurement) {
         let Some(failure) = measurement.outcome.failure_mut() else { return };
-        match failure.class {
-            FailureClass::Auth => {
-                if let Some(issuer) = &self.issuer {
-                    issuer.refused();
-                }
-            }
-            FailureClass::Quota | FailureClass::RateLimited => {}
-            _ => return,
+        if failure.class == FailureClass::Auth
+            && let Some(issuer) = &self.issuer
+        {
+            issuer.refused();
         }
-        if let Some(which) = &presented.which {
+        let is_the_keys =
+            matches!(failure.class, FailureClass::Auth | FailureClass::Quota | FailureClass::RateLimited);
+        if let Some(which) = presented.which.as_ref().filter(|_| is_the_keys) {
             failure.message.push_str(" [");
             failure.message.push_str(which);
             failure.message.push(']');
