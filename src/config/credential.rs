@@ -87,6 +87,7 @@ pub(super) const COMMAND_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl Credential {
     /// Every secret in it, those that will be issued included.
+    #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         match self {
             Self::None => Vec::new(),
@@ -245,12 +246,11 @@ fn texts(section: &Section<'_>, key: &'static str) -> Vec<String> {
 fn pairs(section: &Section<'_>) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for (name, raw) in section.entries() {
-        match raw.get_ref().as_str() {
-            Some(text) => pairs.push((name.value.to_owned(), text.to_owned())),
-            None => {
-                let message = format!("must be a string, not {}", kind(raw.get_ref()));
-                section.notes().complain(&section.at(name.value, raw.span()), message);
-            }
+        if let Some(text) = raw.get_ref().as_str() {
+            pairs.push((name.value.to_owned(), text.to_owned()));
+        } else {
+            let message = format!("must be a string, not {}", kind(raw.get_ref()));
+            section.notes().complain(&section.at(name.value, raw.span()), message);
         }
     }
     pairs

@@ -93,7 +93,7 @@ impl SweepPlan {
             let requests = u64::from(sweep.level.requests) + u64::from(excluded);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
-            run.output_tokens += requests * u64::from(sweep.level.max_tokens);
+            run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
             rounds += rounds_of(sweep, cell.concurrency);
         }
         Self {
@@ -149,7 +149,7 @@ fn runs_per_day(sweep: &Sweep, now: DateTime<Utc>) -> f64 {
 /// Only what is certain: the fastest service there is would not be done in time.
 fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
     let interval = plan.interval?;
-    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.max_tokens);
+    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.output_tokens_max());
     let shortest: Duration = sweep
         .cells()
         .map(|cell| {

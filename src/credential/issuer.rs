@@ -171,6 +171,6 @@ impl Term {
     /// Of something asked for at `asked`: its life is counted from there, so that it never ends too late.
     fn of(asked: Instant, lifetime: Duration) -> Self {
         let ahead = (lifetime / AHEAD_SHARE).min(AHEAD_MAX);
-        Self { issued: asked, renew: asked + (lifetime - ahead), end: asked + lifetime }
+        Self { issued: asked, renew: asked + lifetime.saturating_sub(ahead), end: asked + lifetime }
     }
 }

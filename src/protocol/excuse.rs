@@ -84,7 +84,9 @@ pub(super) fn hint(class: FailureClass, subclass: Option<&str>) -> Option<&'stat
         (BadRequest, Some(subclass)) if subclass.starts_with("unsupported_param:") => {
             "drop it with extra_body = { name = null } or use the name this server wants"
         }
-        (EmptyOutput, Some("budget_spent_on_reasoning")) => "raise max_tokens, or turn thinking off",
+        (EmptyOutput, Some("budget_spent_on_reasoning")) => {
+            "thinking used up max_tokens: raise it or reasoning_budget, or turn thinking off by extra_body"
+        }
         (EmptyOutput, _) => "the model sent no text: max_tokens too small, or a filter",
         (NotStreaming, _) => "time to first token is unknown: the server or a gateway does not stream",
         (Protocol, Some("bad_json")) => "check that the base URL belongs to this protocol",

@@ -206,6 +206,34 @@ async fn a_wrong_model_stops_its_ladder_at_once_and_the_next_model_still_has_its
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_does_not_stream_is_timed_as_a_whole_and_no_further() {
+    let server = Server::start(|_| {}).await;
+    let mut sweep = sweep(&server, &["fixed+json"], &[1, 2, 4]);
+    sweep.abort.failure_ratio = 1.0;
+    let ran = run(sweep).await;
+    let ladder = &ran.report.ladders[0];
+    assert_eq!(ladder.levels.len(), 1);
+    assert_eq!(ladder.levels[0].failures[&FailureClass::NotStreaming], 8);
+    assert_eq!(ladder.levels[0].ttft_seconds, None);
+    assert!(ladder.levels[0].duration_seconds.is_some_and(|duration| duration.p50 > 0.03));
+    assert!(ladder.not_run[0].reason.starts_with("the endpoint does not stream"), "{:?}", ladder.not_run);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_after_thinking_has_its_own_clock() {
+    let server = Server::start(|_| {}).await;
+    let mut sweep = sweep(&server, &["fixed+reasoning"], &[1]);
+    let short = run(sweep.clone()).await;
+    let failures = &short.report.ladders[0].levels[0].failures;
+    assert!(failures.contains_key(&FailureClass::EmptyOutput), "thinking uses up {failures:?}");
+    sweep.level.reasoning_budget = 100;
+    let ran = run(sweep).await;
+    let level = &ran.report.ladders[0].levels[0];
+    let answer = level.first_answer_token_seconds.unwrap();
+    assert!(answer.p50 > level.ttft_seconds.unwrap().p50, "{level:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn too_many_failures_end_the_climb() {
     let server = Server::start(|_| {}).await;
     let ran = run(sweep(&server, &["fixed+500"], &[1, 2])).await;
