@@ -103,8 +103,12 @@ impl Shape {
         let word = WORDS.iter().cycle().nth(index % WORDS.len()).copied().unwrap_or_default();
         let finish = if index + 1 == CHUNKS { r#""stop""# } else { "null" };
         let (delta, usage) = match self {
-            Self::Reasoning if index < CHUNKS / 2 => (format!(r#"{{"reasoning_content":"{word}"}}"#), String::new()),
-            Self::LongChunks => (format!(r#"{{"content":"{}"}}"#, word.repeat(4096 / word.len())), String::new()),
+            Self::Reasoning if index < CHUNKS / 2 => {
+                (format!(r#"{{"reasoning_content":"{word}"}}"#), String::new())
+            }
+            Self::LongChunks => {
+                (format!(r#"{{"content":"{}"}}"#, word.repeat(4096 / word.len())), String::new())
+            }
             Self::UsageInEveryChunk => {
                 let usage = format!(
                     r#","usage":{{"prompt_tokens":9,"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0}}}}"#,

@@ -26,7 +26,10 @@ fn encode(bencher: Bencher<'_, '_>, series: usize) {
     let metrics = filled(series);
     let text = metrics.encode();
     let lines = text.lines().filter(|line| !line.starts_with('#')).count();
-    bencher.counter(BytesCount::new(text.len())).counter(ItemsCount::new(lines)).bench_local(|| metrics.encode());
+    bencher
+        .counter(BytesCount::new(text.len()))
+        .counter(ItemsCount::new(lines))
+        .bench_local(|| metrics.encode());
 }
 
 fn filled(series: usize) -> Metrics {
@@ -40,7 +43,11 @@ fn filled(series: usize) -> Metrics {
             output_tokens_per_second: histograms.output_tokens_per_second.into(),
             client_delay: tokenprobe::sweep::DELAY_BOUNDS.into(),
         },
-        sweeps: vec![SweepLayout { name: "hourly".into(), objectives: Objectives::default(), cells: Vec::new() }],
+        sweeps: vec![SweepLayout {
+            name: "hourly".into(),
+            objectives: Objectives::default(),
+            cells: Vec::new(),
+        }],
         ..Layout::default()
     };
     for number in 0.. {

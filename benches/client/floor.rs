@@ -15,7 +15,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{Load, record::{FAILED, Measured}};
+use crate::{
+    Load,
+    record::{FAILED, Measured},
+};
 
 /// Runs the load; a line per measured request.
 pub(crate) async fn run(load: Load) -> io::Result<Vec<String>> {

@@ -45,12 +45,15 @@ impl Host {
         let client = if self.client_real_time { "SCHED_FIFO" } else { "normal priority" };
         let sharing = if cores < 2 { "; ONE core only: server and client share it" } else { "" };
         let limit = open_files().map_or("unknown".into(), |limit| limit.to_string());
-        format!("server on core {SERVER_CORE}, {server}; client on core {CLIENT_CORE}, {client}{sharing}; {cores} cores, {limit} open files")
+        format!(
+            "server on core {SERVER_CORE}, {server}; client on core {CLIENT_CORE}, {client}{sharing}; {cores} cores, {limit} open files"
+        )
     }
 
     pub(crate) fn start_server(&self, args: &[String]) -> io::Result<Server> {
-        let mut command = self.command(self.real_time.then_some(SERVER_PRIORITY))?;
-        let mut child = command.arg("server").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut command = Self::command(self.real_time.then_some(SERVER_PRIORITY))?;
+        let mut child =
+            command.arg("server").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take();
         let mut out = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
         let mut line = String::new();
@@ -60,7 +63,7 @@ impl Host {
     }
 
     pub(crate) fn run_client(&self, args: &[String]) -> io::Result<String> {
-        let mut command = self.command(self.client_real_time.then_some(CLIENT_PRIORITY))?;
+        let mut command = Self::command(self.client_real_time.then_some(CLIENT_PRIORITY))?;
         let output = command.args(args).stderr(Stdio::inherit()).output()?;
         if !output.status.success() {
             return Err(io::Error::other(format!("client {}", output.status)));
@@ -68,7 +71,7 @@ impl Host {
         String::from_utf8(output.stdout).map_err(io::Error::other)
     }
 
-    fn command(&self, priority: Option<&str>) -> io::Result<Command> {
+    fn command(priority: Option<&str>) -> io::Result<Command> {
         let this = std::env::current_exe()?;
         let Some(priority) = priority else { return Ok(Command::new(this)) };
         let mut command = Command::new("chrt");

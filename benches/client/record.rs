@@ -50,7 +50,10 @@ impl Usage {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = peak.and_then(|value| value.trim().trim_end_matches("kB").trim().parse().ok());
-        Self { cpu: seconds + Duration::from_nanos(cpu.tv_nsec.unsigned_abs()), peak_memory_kib: kib.unwrap_or(0) }
+        Self {
+            cpu: seconds + Duration::from_nanos(cpu.tv_nsec.unsigned_abs()),
+            peak_memory_kib: kib.unwrap_or(0),
+        }
     }
 }
 
@@ -75,9 +78,10 @@ impl Line {
                 tpot: Duration::from_nanos(small(tpot)),
             })),
             (FAILED, _) => Some(Self::Failed),
-            ("usage", &[cpu, kib]) => {
-                Some(Self::Usage(Usage { cpu: Duration::from_nanos(small(cpu)), peak_memory_kib: small(kib) }))
-            }
+            ("usage", &[cpu, kib]) => Some(Self::Usage(Usage {
+                cpu: Duration::from_nanos(small(cpu)),
+                peak_memory_kib: small(kib),
+            })),
             _ => None,
         }
     }

@@ -118,9 +118,12 @@ impl Server {
             }
             for event in &events {
                 match event.data.u64() {
-                    STDIN => return Ok(self.connections.iter_mut().flatten().for_each(|connection| {
-                        self.truths.extend(connection.answer.take().map(|(_, truth)| truth));
-                    })),
+                    STDIN => {
+                        for connection in self.connections.iter_mut().flatten() {
+                            self.truths.extend(connection.answer.take().map(|(_, truth)| truth));
+                        }
+                        return Ok(());
+                    }
                     LISTENER => self.accept()?,
                     slot => self.read(usize::try_from(slot).unwrap_or(usize::MAX)),
                 }
@@ -220,7 +223,9 @@ struct Wire {
 impl Wire {
     fn new(script: &Script) -> Self {
         const WORDS: [&str; 8] = [" the", " wind", " blew", " over", " a", " quiet", " harbour", ","];
-        let mut head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+        let mut head =
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                .to_vec();
         if script.role_first {
             head.extend(event(&delta(r#"{"role":"assistant","content":""}"#, "null")));
         }

@@ -46,10 +46,14 @@ impl Figures {
         let mut usage = Usage::default();
         for line in client.lines().filter_map(Line::parse) {
             match line {
-                Line::Measured(measured) => match truths.get(&measured.trace).filter(|truth| truth.complete) {
-                    Some(truth) => seen.add(truth, measured.ttft.as_secs_f64(), measured.tpot.as_secs_f64()),
-                    None => seen.failures += 1,
-                },
+                Line::Measured(measured) => {
+                    match truths.get(&measured.trace).filter(|truth| truth.complete) {
+                        Some(truth) => {
+                            seen.add(truth, measured.ttft.as_secs_f64(), measured.tpot.as_secs_f64());
+                        }
+                        None => seen.failures += 1,
+                    }
+                }
                 Line::Failed => seen.failures += 1,
                 Line::Usage(own) => usage = own,
                 Line::Truth(_) => {}

@@ -15,7 +15,7 @@ pub(super) struct EndpointArgs {
     /// Everything before the protocol's own path, for example `https://llm.example.com/v1`
     #[arg(long, value_name = "URL", conflicts_with = "config_file")]
     pub(super) base_url: Option<String>,
-    /// Wire format
+    /// Wire format: openai-chat, openai-completions, openai-responses, anthropic, gemini, ollama, dashscope, bedrock
     #[arg(long, value_name = "PROTOCOL", default_value = "openai-chat", value_parser = protocol)]
     pub(super) protocol: Protocol,
     /// Environment variable that holds the API key
@@ -92,12 +92,18 @@ impl EndpointArgs {
         let api_key = match &self.api_key_env {
             Some(variable) => {
                 let secret = Secret::from_variable(variable, &process_environment);
-                Some(secret.map_err(|error| format!("--api-key-env: {error}"))?)
+                Some(secret.map_err(|_| {
+                    format!(
+                        "--api-key-env: \"{variable}\" is not set or empty: give the name of a variable that holds the key"
+                    )
+                })?)
             }
             None => None,
         };
         let redactor = Redactor::new(api_key.iter().cloned().collect());
-        let models = models.iter().map(|model| Arc::from(model.as_str())).collect();
+        let mut named = std::collections::HashSet::new();
+        let models = models.iter().filter(|model| named.insert(model.as_str()));
+        let models = models.map(|model| Arc::from(model.as_str())).collect();
         let mut target = Target::ad_hoc(base_url, self.protocol, models);
         target.api_key = api_key;
         target.max_tokens_field = self.max_tokens_field;
@@ -110,6 +116,12 @@ impl EndpointArgs {
 /// `--prompt-language`
 pub(super) fn prompt_language(text: &str) -> Result<PromptLanguage, String> {
     named(text)
+}
+
+/// `--temperature`
+pub(super) fn temperature(text: &str) -> Result<f64, String> {
+    let temperature: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=100.0).contains(&temperature) { Ok(temperature) } else { Err("must be from 0 to 100".into()) }
 }
 
 /// `--prefix-cache`

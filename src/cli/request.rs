@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 
 use super::{
     FAILED, Refused,
-    adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
+    adhoc::{EndpointArgs, TimeoutArgs, prompt_language, temperature},
     load, print, suggest, tell,
 };
 use crate::{
-    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
+    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target, model_name},
     measurement::{
-        ConnectionUse, FailureClass, Measurement,
+        ConnectionUse, FailureClass, Measurement, TokenSource,
         record::{Record, Subject},
     },
     probe::{Endpoint, Lane, Shot, TraceId},
@@ -31,7 +31,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "base_url")]
     target: Option<String>,
     /// Model, exactly as the server names it
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model_name)]
     model: Option<String>,
     #[command(flatten)]
     endpoint: EndpointArgs,
@@ -48,7 +48,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Sampling temperature; left out when not given
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = temperature)]
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
@@ -242,9 +242,12 @@ fn latencies(out: &mut String, measurement: &Measurement) {
     if line.first_reasoning_token.is_some() {
         let _ = writeln!(out, "to first answer token   {}", known(line.first_answer_token.map(millis)));
     }
-    let _ =
-        writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
-    let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}"));
+    // Chunks are not tokens: what is made of their count is no more than an estimate.
+    let estimate =
+        if measurement.tokens.source == TokenSource::ChunkCount { " (estimated from chunks)" } else { "" };
+    let tpot = measurement.time_per_output_token().map(|tpot| format!("{}{estimate}", millis(tpot)));
+    let _ = writeln!(out, "time per output token   {}", known(tpot));
+    let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}{estimate}"));
     let _ = writeln!(out, "output tokens / second  {}", known(tps));
     let _ = writeln!(out, "longest chunk gap       {}", known(measurement.gaps.max().map(millis)));
     let tokens = &measurement.tokens;
@@ -268,5 +271,6 @@ fn latencies(out: &mut String, measurement: &Measurement) {
 }
 
 fn millis(duration: Duration) -> String {
-    format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
+    let millis = duration.as_secs_f64() * 1000.0;
+    if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.1} ms") }
 }

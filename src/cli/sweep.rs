@@ -8,11 +8,11 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
     FAILED, Refused,
-    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
+    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language, temperature},
     load, print, suggest, tell, terminated,
 };
 use crate::{
-    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
+    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name},
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
@@ -34,7 +34,7 @@ pub(super) struct SweepArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
     /// Model of the ad-hoc ladder; may be given more than once
-    #[arg(long = "model", value_name = "MODEL", requires = "base_url")]
+    #[arg(long = "model", value_name = "MODEL", requires = "base_url", value_parser = model_name)]
     models: Vec<String>,
     /// Concurrency levels, ascending
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8",
@@ -57,7 +57,7 @@ pub(super) struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Sampling temperature; left out when not given
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = temperature)]
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,

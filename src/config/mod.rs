@@ -5,6 +5,7 @@
 //! `document.rs`, `target.rs`, `sweep.rs` and `histograms.rs`.
 
 mod base_url;
+mod bounded;
 mod diagnostic;
 mod document;
 mod file;
@@ -37,6 +38,7 @@ use crate::{
 
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use diagnostic::ConfigError;
+pub(crate) use file::model_name;
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;

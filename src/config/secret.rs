@@ -12,6 +12,8 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::bounded;
+
 #[cfg(test)]
 mod tests;
 
@@ -212,17 +214,17 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read(path: &Path) -> io::Result<(String, Stamp)> {
     let stamp = stamp(path)?;
-    if stamp.bytes > SECRET_BYTES_MAX {
-        return Err(io::Error::other(format!("{} bytes are too many for a secret", stamp.bytes)));
-    }
-    Ok((fs::read_to_string(path)?, stamp))
+    let text = String::from_utf8(bounded::read(path, SECRET_BYTES_MAX)?).map_err(io::Error::other)?;
+    Ok((text, stamp))
 }
 
 /// Whether a file holds at least one PEM certificate.
 pub(super) fn check_certificates(path: &Path) -> Result<(), SecretError> {
+    /// A system's whole bundle has a quarter of a megabyte.
+    const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
     const MARK: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let shown = path.display();
-    let bytes = fs::read(path)
+    let bytes = bounded::read(path, CERTIFICATES_BYTES_MAX)
         .map_err(|error| SecretError(format!("cannot read {shown}: {error}; correct the path")))?;
     if bytes.windows(MARK.len()).any(|window| window == MARK) {
         return Ok(());

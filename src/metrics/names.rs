@@ -95,9 +95,11 @@ catalogue! {
     REQUESTS_WITHIN_OBJECTIVE: Counter "tokenprobe_requests_within_objective_total"
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "objective"],
         own!("Measured probes that got a whole answer within the objective (ttft, tpot, duration; all: within every \
-              configured one). Failures never count as good: divide by requests_total.");
+              configured one). Failures never count as good: divide by requests_total. A request without a time per output \
+              token (one token, or all in one read) kept that objective.");
     PROMPT_TOKENS: Counter "tokenprobe_prompt_tokens_total" SWEEP_MODEL,
-        own!("Prompt tokens of all probes, warm-up and failed ones included, by the server's usage.");
+        own!("Prompt tokens of all probes that ended, warm-up and failed ones included, by the server's usage; a filler that \
+              is cancelled has no usage.");
     CACHED_PROMPT_TOKENS: Counter "tokenprobe_cached_prompt_tokens_total" SWEEP_MODEL,
         own!("Prompt tokens that the server took from its prefix cache, by the server's usage, warm-up included.");
     OUTPUT_TOKENS: Counter "tokenprobe_output_tokens_total" SWEEP_MODEL,

@@ -91,7 +91,7 @@ impl Dialer {
         let (host, port) = self.proxy.as_ref().map_or((self.host.as_str(), self.port), |p| (&p.host, p.port));
         let addresses = resolve(host, port, spans).await?;
         let tcp = connect(&addresses, limit, spans).await.map_err(|failure| match &self.proxy {
-            Some(_) => TransportFailure::Proxy(format!("proxy {host}:{port}: {failure}")),
+            Some(_) => TransportFailure::Refused(format!("the proxy does not take connections: {failure}")),
             None => TransportFailure::Refused(failure.to_string()),
         })?;
         // Small writes must not wait for an acknowledgement; a socket that refuses the option still works.

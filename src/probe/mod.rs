@@ -119,6 +119,9 @@ impl Endpoint {
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        if let Some((name, value)) = target.protocol.own_header() {
+            headers.insert(name, value);
+        }
         if let Some(secret) = &target.api_key {
             let (name, value) = target
                 .protocol

@@ -1,7 +1,9 @@
 //! Frames that repeat earlier text: tells what is new in each, without keeping the text.
 //!
-//! Length and a running hash stand for the text so far, so memory does not grow with the answer. Knows nothing of what
+//! Length and a running checksum stand for the text so far, so memory does not grow with the answer. Knows nothing of what
 //! the text is.
+
+use flate2::Crc;
 
 /// What is new in a delta.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub(super) enum News<'a> {
 #[derive(Debug)]
 pub(super) struct Echo {
     len: usize,
-    hash: u64,
+    checksum: Crc,
     deltas: u32,
     has_word: bool,
     cumulative: bool,
@@ -26,12 +28,10 @@ pub(super) struct Echo {
     may_accumulate: bool,
 }
 
-const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
-
 impl Echo {
     /// `may_accumulate`: streams of this kind may repeat the whole text in every frame, the last one included.
     pub(super) fn new(may_accumulate: bool) -> Self {
-        Self { len: 0, hash: HASH_SEED, deltas: 0, has_word: false, cumulative: false, may_accumulate }
+        Self { len: 0, checksum: Crc::new(), deltas: 0, has_word: false, cumulative: false, may_accumulate }
     }
 
     /// Whether frames of this stream repeat the whole text.
@@ -43,7 +43,7 @@ impl Echo {
     pub(super) fn news<'a>(&mut self, delta: &'a str, is_last: bool) -> News<'a> {
         if let Some((head, tail)) = delta.split_at_checked(self.len)
             && !head.is_empty()
-            && hash(HASH_SEED, head) == self.hash
+            && checksum(head) == self.checksum.sum()
             && let Some(news) = self.repeated(head, tail, is_last)
         {
             return news;
@@ -75,13 +75,15 @@ impl Echo {
 
     fn extend(&mut self, text: &str) {
         self.len += text.len();
-        self.hash = hash(self.hash, text);
+        self.checksum.update(text.as_bytes());
         self.deltas = self.deltas.saturating_add(1);
         self.has_word = self.has_word || text.contains(char::is_alphanumeric);
     }
 }
 
-/// FNV-1a: can be continued, and nobody gains by a collision here.
-fn hash(seed: u64, text: &str) -> u64 {
-    text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// Fast, and can be continued from delta to delta; nobody gains by a collision here.
+fn checksum(text: &str) -> u32 {
+    let mut checksum = Crc::new();
+    checksum.update(text.as_bytes());
+    checksum.sum()
 }

@@ -73,7 +73,9 @@ pub(super) fn hint(class: FailureClass, subclass: Option<&str>) -> Option<&'stat
             "redirects are not followed: put the final address into the base URL"
         }
         (EndpointNotFound, _) => "the base URL is joined as written: check a missing or doubled /v1",
-        (BadRequest, Some("context_length")) => "the prompt is longer than the model takes",
+        (BadRequest, Some("context_length")) => {
+            "the prompt is too long: for the model, or for a body limit on the way"
+        }
         (BadRequest, Some("stream_not_allowed")) => {
             "this key may not stream: time to first token cannot be measured"
         }

@@ -18,18 +18,9 @@ pub(super) trait Members {
 
 /// Folds the object that `payload` is.
 pub(super) fn fold(payload: &[u8], into: &mut impl Members) -> Result<(), serde_json::Error> {
-    // Looked at once as a whole, no string in it has to be looked at again. What is not UTF-8 throughout may still
-    // be so in every string that matters.
-    match std::str::from_utf8(payload) {
-        Ok(text) => fold_with(serde_json::Deserializer::from_str(text), into),
-        Err(_) => fold_with(serde_json::Deserializer::from_slice(payload), into),
-    }
-}
-
-fn fold_with<'de, R: serde_json::de::Read<'de>>(
-    mut deserializer: serde_json::Deserializer<R>,
-    into: &mut impl Members,
-) -> Result<(), serde_json::Error> {
+    // Checking the whole once is cheaper than checking every string in it.
+    let payload = std::str::from_utf8(payload).map_err(serde::de::Error::custom)?;
+    let mut deserializer = serde_json::Deserializer::from_str(payload);
     Object(into).deserialize(&mut deserializer)?;
     deserializer.end()
 }

@@ -125,7 +125,8 @@ fn row(ladder: &LadderReport, level: &LevelSummary) -> Vec<String> {
 fn millis(percentiles: Option<Percentiles>, name: &str, value: impl Fn(&Percentiles) -> f64) -> String {
     percentiles.map_or("-".into(), |p| {
         let low = if p.low_confidence().contains(&name) { LOW } else { "" };
-        format!("{:.1}{low}", value(&p) * 1000.0)
+        let millis = value(&p) * 1000.0;
+        if millis < 10.0 { format!("{millis:.2}{low}") } else { format!("{millis:.1}{low}") }
     })
 }
 

@@ -228,9 +228,14 @@ impl Case {
         headers.map(pair).collect()
     }
 
+    /// When the headers are written, since the request.
+    pub fn headers_at(&self) -> Duration {
+        Duration::from_millis(self.head_delay_ms.unwrap_or(0))
+    }
+
     /// `(when written since the request, bytes)` of every write.
     pub fn writes(&self) -> Vec<(Duration, Vec<u8>)> {
-        let mut at = Duration::from_millis(self.head_delay_ms.unwrap_or(0));
+        let mut at = self.headers_at();
         let chunks = self.body_chunks.iter().flatten();
         chunks
             .map(|chunk| {

@@ -68,6 +68,11 @@ fn credentials() {
         (403, "Forbidden", "auth/forbidden"),
         (403, r#"{"code":"AccessDenied","message":"Access denied."}"#, "auth/forbidden"),
         (401, r#"{"code":"InvalidApiKey","message":"No API-key provided."}"#, "auth/invalid_key"),
+        (
+            401,
+            r#"{"statusCode":401,"message":"Unauthorized. Access token is missing, invalid, audience is incorrect, or have expired."}"#,
+            "auth/invalid_key",
+        ),
         (401, r#"{"error":{"code":"1003","message":"Authentication Token expired"}}"#, "auth/expired"),
     ];
     for (status, body, expected) in cases {
