@@ -69,16 +69,15 @@ impl Watch {
 impl Delays {
     /// Whether they distorted a level with this median time to first token.
     ///
-    /// The 99th percentile of the samples decides, for that is the finest a level reports; among fewer than a
-    /// hundred, the second worst, for one late wake-up is no verdict. A process that shares its core is served
-    /// promptly as long as it asks for little, so a few samples may just miss the limit while thousands of stamps
-    /// suffer. The kernel counts every wake-up: where it says that the process was starved, half the limit is enough.
+    /// The 95th percentile of the samples decides: one late wake-up is no verdict, one in twenty is. But a process
+    /// that shares its core is served promptly as long as it asks for little, so that a timer that asks seldom may see
+    /// little of what thousands of stamps suffer. The kernel counts every wake-up: where it says that the process was
+    /// starved, one in a hundred later than half the limit is enough.
     pub(super) fn saturated(&self, ttft_p50_seconds: Option<f64>) -> Option<bool> {
-        let samples: u32 = self.sampled.means().map(|(count, _)| count).sum();
-        let delay = self.sampled.quantile((1.0 - 1.0 / f64::from(samples)).min(0.99))?;
         let limit = ttft_p50_seconds.map_or(0.0, |ttft| ttft * SHARE_MAX).max(DELAY_MIN.as_secs_f64());
         let starved = self.kept_waiting.is_some_and(|kept| kept.is_starved(self.span));
-        Some(delay > if starved { limit / 2.0 } else { limit })
+        let (quantile, limit) = if starved { (0.99, limit / 2.0) } else { (0.95, limit) };
+        Some(self.sampled.quantile(quantile)? > limit)
     }
 }
 

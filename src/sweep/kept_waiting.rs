@@ -8,8 +8,8 @@ use std::{fs, time::Duration};
 /// A starved process waited at least this many times as long as it ran. One that loads its cores by itself waits
 /// about as long as it runs; one that shares a core with a busy loop, five to twenty times.
 const WAITS_PER_RUN: u32 = 3;
-/// And it waited for at least this part of the time: one in ten.
-const PARTS_OF_SPAN: u32 = 10;
+/// And it waited for at least this part of the time: one in twenty.
+const PARTS_OF_SPAN: u32 = 20;
 
 /// The account so far, summed over all threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,10 +37,7 @@ impl KeptWaiting {
 
     /// What came to it since an earlier account.
     pub(super) fn since(self, earlier: Self) -> Self {
-        Self {
-            ran: self.ran.saturating_sub(earlier.ran),
-            waited: self.waited.saturating_sub(earlier.waited),
-        }
+        Self { ran: self.ran.saturating_sub(earlier.ran), waited: self.waited.saturating_sub(earlier.waited) }
     }
 
     /// Whether the process got too little of the machine during `span`.

@@ -4,11 +4,11 @@ use super::*;
 
 /// The verdict over samples in milliseconds.
 fn check(samples: &[(usize, u64)], kept_waiting: Option<KeptWaiting>, ttft_ms: u64, expect: Option<bool>) {
-    let mut sampled = sketch();
+    let mut lateness = sketch();
     for (count, millis) in samples {
-        (0..*count).for_each(|_| sampled.record(ms(*millis)));
+        (0..*count).for_each(|_| lateness.record(ms(*millis)));
     }
-    let delays = Delays { sampled, kept_waiting, span: ms(10_000) };
+    let delays = Delays { sampled: lateness, kept_waiting, span: ms(10_000) };
     let verdict = delays.saturated(Some(ms(ttft_ms).as_secs_f64()));
     assert_eq!(verdict, expect, "{samples:?} {kept_waiting:?} {ttft_ms}");
 }
@@ -17,24 +17,21 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn kept(ran: u64, waited: u64) -> Option<KeptWaiting> {
-    Some(KeptWaiting { ran: ms(ran), waited: ms(waited) })
+fn kept(ran: u64, waited: u64) -> KeptWaiting {
+    KeptWaiting { ran: ms(ran), waited: ms(waited) }
 }
 
 #[test]
 fn what_most_stamps_do_not_suffer_is_no_verdict() {
     check(&[], None, 50, None);
     check(&[(100, 0)], None, 50, Some(false));
-    check(&[(99, 0), (1, 900)], None, 50, Some(false));
-    check(&[(20, 0), (1, 900)], None, 50, Some(false));
+    check(&[(96, 0), (4, 900)], None, 50, Some(false));
     check(&[(400, 4)], None, 50, Some(false));
 }
 
 #[test]
-fn one_in_a_hundred_is_a_verdict() {
-    check(&[(98, 0), (2, 9)], None, 50, Some(true));
-    check(&[(20, 0), (2, 9)], None, 50, Some(true));
-    check(&[(980, 0), (20, 9)], None, 50, Some(true));
+fn more_than_one_in_twenty_is_a_verdict() {
+    check(&[(94, 0), (6, 9)], None, 50, Some(true));
 }
 
 #[test]
@@ -46,10 +43,10 @@ fn the_limit_grows_with_the_time_to_first_token() {
 
 #[test]
 fn a_starved_process_is_trusted_less() {
-    let samples = [(90, 0), (10, 4)];
-    check(&samples, kept(200, 4000), 50, Some(true));
-    check(&samples, kept(200, 500), 50, Some(false));
-    check(&samples, kept(100, 400), 50, Some(false));
-    check(&samples, kept(200, 4000), 1000, Some(false));
-    check(&[(100, 0)], kept(200, 4000), 50, Some(false));
+    let samples = [(980, 0), (20, 4)];
+    check(&samples, Some(kept(200, 4000)), 50, Some(true));
+    check(&samples, Some(kept(200, 500)), 50, Some(false));
+    check(&samples, Some(kept(100, 400)), 50, Some(false));
+    check(&samples, Some(kept(200, 4000)), 1000, Some(false));
+    check(&[(100, 0)], Some(kept(200, 4000)), 50, Some(false));
 }
