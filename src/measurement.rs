@@ -316,6 +316,18 @@ impl Outcome {
             | Self::Error(failure) => Some(failure),
         }
     }
+
+    /// The same, to add to what it says.
+    #[must_use]
+    pub fn failure_mut(&mut self) -> Option<&mut Failure> {
+        match self {
+            Self::Ok => None,
+            Self::Partial(failure)
+            | Self::Empty(failure)
+            | Self::Unmeasurable(failure)
+            | Self::Error(failure) => Some(failure),
+        }
+    }
 }
 
 impl Timeline {
@@ -357,18 +369,12 @@ impl Measurement {
 
     /// Passes everything the other side said through `redact`: a server may echo what it was sent.
     pub fn redact(&mut self, redact: impl Fn(&str) -> String) {
-        match &mut self.outcome {
-            Outcome::Ok => {}
-            Outcome::Partial(failure)
-            | Outcome::Empty(failure)
-            | Outcome::Unmeasurable(failure)
-            | Outcome::Error(failure) => {
-                failure.message = redact(&failure.message);
-                failure.subclass = failure.subclass.take().map(|words| match words {
-                    Cow::Borrowed(ours) => Cow::Borrowed(ours),
-                    Cow::Owned(theirs) => Cow::Owned(redact(&theirs)),
-                });
-            }
+        if let Some(failure) = self.outcome.failure_mut() {
+            failure.message = redact(&failure.message);
+            failure.subclass = failure.subclass.take().map(|words| match words {
+                Cow::Borrowed(ours) => Cow::Borrowed(ours),
+                Cow::Owned(theirs) => Cow::Owned(redact(&theirs)),
+            });
         }
         let said =
             [&mut self.finish_reason, &mut self.served_model, &mut self.fingerprint, &mut self.request_id];

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust, process_environment},
+    config::{
+        BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust,
+        process_environment,
+    },
     protocol::{MaxTokensField, Protocol, Timeouts},
 };
 
@@ -105,10 +108,10 @@ impl EndpointArgs {
         let models = models.iter().filter(|model| named.insert(model.as_str()));
         let models = models.map(|model| Arc::from(model.as_str())).collect();
         let mut target = Target::ad_hoc(base_url, self.protocol, models);
-        target.api_key = api_key;
+        target.credential = api_key.map_or(Credential::None, |key| Credential::Keys(vec![key]));
         target.max_tokens_field = self.max_tokens_field;
         target.proxy.clone_from(&self.proxy);
-        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ca_file: None };
+        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ..TlsTrust::default() };
         Ok((target, redactor))
     }
 }

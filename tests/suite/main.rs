@@ -16,6 +16,7 @@
 
 mod cli;
 mod corpus;
+mod credentials;
 mod dashboards;
 mod documents;
 mod fake_clock;
