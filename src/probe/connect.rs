@@ -266,18 +266,18 @@ where
 }
 
 /// The common reasons in words; the others as the library names them.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the library may name more")]
 fn in_words(reason: &rustls::CertificateError) -> String {
     use rustls::CertificateError as Reason;
+    let text = reason.to_string();
     match reason {
         Reason::Expired | Reason::ExpiredContext { .. } => "it has expired".into(),
         Reason::NotValidYet | Reason::NotValidYetContext { .. } => "it is not valid yet".into(),
         Reason::UnknownIssuer => "nobody trusted here has issued it".into(),
         Reason::NotValidForName | Reason::NotValidForNameContext { .. } => "it is for another name".into(),
         Reason::Revoked => "it is revoked".into(),
-        #[allow(clippy::wildcard_enum_match_arm, reason = "the library may name more")]
-        other if other.to_string().contains("CaUsedAsEndEntity") => "it is self-signed".into(),
-        #[allow(clippy::wildcard_enum_match_arm, reason = "the library may name more")]
-        other => other.to_string(),
+        _ if text.contains("CaUsedAsEndEntity") => "it is self-signed".into(),
+        _ => text,
     }
 }
 
