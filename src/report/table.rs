@@ -75,7 +75,7 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
     }
     if levels().any(|level| level.ok > 0 && level.tpot_seconds.is_none()) {
         lines.push(
-            "TPOT is unknown where the server does not count its tokens, or sent fewer than two of them"
+            "TPOT is unknown where the server does not count its tokens, sent fewer than two, or sent them all at once"
                 .into(),
         );
     }
