@@ -3,6 +3,7 @@
 //! A failed probe is a value here, never an `Err`. This module knows nothing of sockets, wire formats or
 //! clocks: every instant is a [`Duration`] since the probe's t0, which was read before a connection was acquired.
 
+pub mod rate_limit;
 pub mod record;
 
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod tests;
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::Serialize;
+
+use self::rate_limit::RateLimit;
 
 /// Everything one probe observed.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,8 @@ pub struct Measurement {
     pub fingerprint: Option<String>,
     /// The server's own id of the request (`x-request-id` and its kin), if any.
     pub request_id: Option<String>,
+    /// Allowances that the answer's headers told of.
+    pub rate_limits: Vec<RateLimit>,
     /// The visible text, kept only when asked for and only up to a limit.
     pub visible_text: Option<String>,
 }
@@ -357,6 +362,7 @@ impl Measurement {
             served_model: None,
             fingerprint: None,
             request_id: None,
+            rate_limits: Vec::new(),
             visible_text: None,
         }
     }

@@ -265,6 +265,18 @@ fn latencies(out: &mut String, measurement: &Measurement) {
         let flags: Vec<&str> = measurement.flags.iter().map(|flag| flag.as_str()).collect();
         let _ = writeln!(out, "flags                   {}", flags.join(", "));
     }
+    for limit in &measurement.rate_limits {
+        let amount = |number: Option<f64>| number.map_or("?".into(), |number| number.to_string());
+        let reset = limit.reset.map(|reset| format!(", whole in {:.1} s", reset.as_secs_f64()));
+        let _ = writeln!(
+            out,
+            "rate limit              {} of {} {} left{}",
+            amount(limit.remaining),
+            amount(limit.limit),
+            limit.unit,
+            reset.unwrap_or_default()
+        );
+    }
     if let Some(id) = &measurement.request_id {
         let _ = writeln!(out, "request id              {id}");
     }

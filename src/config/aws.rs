@@ -3,7 +3,7 @@
 //! In this order: keys in the file, a command that prints them, a profile of the shared credentials file, the
 //! environment, the default profile. Knows nothing of signing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{
     BaseUrl,
@@ -143,11 +143,8 @@ fn keys(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<(AwsKe
             }
         }
         let session_token = session_token.unwrap_or_else(Secret::issued);
-        let keys = AwsKeys {
-            access_key_id: access_key_id?,
-            secret_access_key: secret_access_key?,
-            session_token,
-        };
+        let keys =
+            AwsKeys { access_key_id: access_key_id?, secret_access_key: secret_access_key?, session_token };
         return Some((keys, AwsSource::Fixed));
     }
     let timeout = credential::duration(section, "timeout", credential::COMMAND_TIMEOUT);
@@ -167,7 +164,7 @@ fn keys(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<(AwsKe
         return Some((keys, AwsSource::Fixed));
     }
     let profile = profile.or_else(|| variable("AWS_PROFILE")).unwrap_or_else(|| "default".to_owned());
-    from_profile(section, &section.here(), profile, shared_file(&variable))
+    from_profile(section, &section.here(), profile, &shared_file(&variable))
 }
 
 fn shared_file(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
@@ -179,11 +176,11 @@ fn from_profile(
     section: &Section<'_>,
     at: &At,
     profile: String,
-    path: PathBuf,
+    path: &Path,
 ) -> Option<(AwsKeys, AwsSource)> {
     use secrecy::ExposeSecret as _;
     let keys = AwsKeys::issued();
-    let file = match Secret::from_file(&path) {
+    let file = match Secret::from_file(path) {
         Ok(file) => file,
         Err(error) => {
             let message = format!(

@@ -87,6 +87,7 @@ pub(super) const COMMAND_TTL: Duration = Duration::from_secs(5 * 60);
 
 impl Credential {
     /// Every secret in it, those that will be issued included.
+    #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         match self {
             Self::None => Vec::new(),
@@ -157,8 +158,10 @@ fn check_key(section: &Section<'_>, at: &At, secret: &Secret, has_header: bool) 
     let value = secret.reveal();
     if HeaderValue::from_str(value.expose_secret()).is_err() || !value.expose_secret().is_ascii() {
         let source = secret.source();
-        notes
-            .complain(at, format!("the key ({source}) holds characters a header cannot carry; copy it again"));
+        notes.complain(
+            at,
+            format!("the key ({source}) holds characters a header cannot carry; copy it again"),
+        );
     }
     if !has_header && value.expose_secret().to_ascii_lowercase().starts_with("bearer ") {
         notes.complain(at, "the key begins with \"Bearer \", which is added; leave it out");
@@ -204,11 +207,14 @@ fn token_url(section: &Section<'_>, text: &Placed<Text>) -> Option<Uri> {
     let uri: Option<Uri> = text.value.0.trim().parse().ok();
     let good = uri.filter(|uri| {
         let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-        matches!(uri.scheme_str(), Some("http" | "https")) && !authority.is_empty() && !authority.contains('@')
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && !authority.is_empty()
+            && !authority.contains('@')
     });
     if good.is_none() {
         section.notes().mask(text.at.span.clone());
-        let message = "is not a token endpoint's URL; write one like \"https://login.example.com/oauth2/token\"";
+        let message =
+            "is not a token endpoint's URL; write one like \"https://login.example.com/oauth2/token\"";
         section.notes().complain(&text.at, message);
     }
     good
@@ -240,12 +246,11 @@ fn texts(section: &Section<'_>, key: &'static str) -> Vec<String> {
 fn pairs(section: &Section<'_>) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for (name, raw) in section.entries() {
-        match raw.get_ref().as_str() {
-            Some(text) => pairs.push((name.value.to_owned(), text.to_owned())),
-            None => {
-                let message = format!("must be a string, not {}", kind(raw.get_ref()));
-                section.notes().complain(&section.at(name.value, raw.span()), message);
-            }
+        if let Some(text) = raw.get_ref().as_str() {
+            pairs.push((name.value.to_owned(), text.to_owned()));
+        } else {
+            let message = format!("must be a string, not {}", kind(raw.get_ref()));
+            section.notes().complain(&section.at(name.value, raw.span()), message);
         }
     }
     pairs

@@ -79,6 +79,10 @@ value! {
     MaxTokens(u32) = |value| whole(value, 1..=1_000_000)
 }
 value! {
+    /// Tokens to think with.
+    ReasoningBudget(u32) = |value| whole(value, 0..=1_000_000)
+}
+value! {
     /// A number of series.
     MaxSeries(u32) = |value| whole(value, 1..=10_000_000)
 }

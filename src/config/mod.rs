@@ -215,6 +215,8 @@ pub struct LevelSettings {
     pub warmup_requests: u32,
     /// Most tokens to generate.
     pub max_tokens: u32,
+    /// Tokens to generate on top of those: what a model may spend on thinking before it answers.
+    pub reasoning_budget: u32,
     /// Sampling temperature; left out of the request when unset.
     pub temperature: Option<f64>,
     /// Deadlines of each probe.
@@ -430,6 +432,12 @@ impl LevelSettings {
         self.warmup_requests.max(concurrency)
     }
 
+    /// Most tokens of a whole answer, thinking included.
+    #[must_use]
+    pub fn output_tokens_max(&self) -> u32 {
+        self.max_tokens.saturating_add(self.reasoning_budget)
+    }
+
     /// Requests that keep a level's load while its last measured ones end: one per other worker at most.
     #[must_use]
     pub fn fillers(concurrency: u32) -> u32 {
@@ -458,6 +466,7 @@ impl Default for LevelSettings {
             requests: 40,
             warmup_requests: 1,
             max_tokens: 64,
+            reasoning_budget: 0,
             temperature: None,
             timeouts: Timeouts {
                 connect: Duration::from_secs(5),

@@ -98,7 +98,7 @@ impl SweepPlan {
             let requests = requests_of(sweep, cell.concurrency);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
-            run.output_tokens += requests * u64::from(sweep.level.max_tokens);
+            run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
             rounds += rounds_of(sweep, cell.concurrency);
         }
         Self {
@@ -154,7 +154,7 @@ fn runs_per_day(sweep: &Sweep, now: DateTime<Utc>) -> f64 {
 /// Only what is certain: the fastest service there is would not be done in time.
 fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
     let interval = plan.interval?;
-    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.max_tokens);
+    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.output_tokens_max());
     let shortest: Duration = sweep
         .cells()
         .map(|cell| {
@@ -211,7 +211,7 @@ fn spent_per_day(sweep: &Sweep, plan: &SweepPlan, cap: &Cap) -> f64 {
     };
     let spent = sweep.cells().filter(|cell| counts(&cell.target)).map(|cell| {
         let requests = requests_of(sweep, cell.concurrency) as f64;
-        let (prompt, output) = (u64::from(cell.prompt_tokens), u64::from(sweep.level.max_tokens));
+        let (prompt, output) = (u64::from(cell.prompt_tokens), u64::from(sweep.level.output_tokens_max()));
         match cap.unit {
             Unit::Requests => requests,
             Unit::Tokens => requests * (prompt + output) as f64,

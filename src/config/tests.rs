@@ -169,9 +169,9 @@ fn every_key_arrives() {
     );
     snapshot("every_key", &text);
     let [one, two, ..] = &config.targets[..] else { panic!("two targets") };
-    let key = |target: &Target| match &target.credential {
-        Credential::Keys(keys) => keys[0].reveal().expose_secret().to_owned(),
-        other => panic!("{other:?}"),
+    let key = |target: &Target| {
+        let Credential::Keys(keys) = &target.credential else { panic!("{:?}", target.credential) };
+        keys[0].reveal().expose_secret().to_owned()
     };
     assert_eq!((key(one).as_str(), key(two).as_str()), ("sk-environment-0123456789", "file-key-0123456789"));
     assert_eq!(one.base_url.join("/completions"), "https://host.example/api/completions");

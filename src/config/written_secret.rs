@@ -70,4 +70,3 @@ fn is_variable_name(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
-

@@ -91,8 +91,15 @@ pub(super) fn lifetime(value: &Value, now: DateTime<Utc>) -> Option<Duration> {
     if let Some(lifetime) = value.get("expires_in").and_then(seconds) {
         return Some(lifetime);
     }
-    let names =
-        ["expires_on", "expires_at", "expirationTimestamp", "expiration", "Expiration", "expiry", "token_expiry"];
+    let names = [
+        "expires_on",
+        "expires_at",
+        "expirationTimestamp",
+        "expiration",
+        "Expiration",
+        "expiry",
+        "token_expiry",
+    ];
     let end = names.iter().find_map(|name| instant(value.get(name)?))?;
     Some((end - now).to_std().unwrap_or_default().min(LIFETIME_MAX))
 }

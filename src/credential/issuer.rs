@@ -117,7 +117,10 @@ impl Issuer {
                 if !good {
                     return Err(failure);
                 }
-                tracing::warn!(error = failure.message, "credential not renewed, going on with the one of before");
+                tracing::warn!(
+                    error = failure.message,
+                    "credential not renewed, going on with the one of before"
+                );
                 Ok(())
             }
         }
@@ -135,7 +138,9 @@ impl Issuer {
     async fn fetch(&self) -> Result<Duration, Failure> {
         let (issue, rooms): (Issue, Vec<&Secret>) = match &self.source {
             Source::OAuth2(oauth2, client) => (oauth2::fetch(oauth2, client).await?, vec![&oauth2.token]),
-            Source::Command(command) => (command::fetch(command, command::token).await?, vec![&command.token]),
+            Source::Command(command) => {
+                (command::fetch(command, command::token).await?, vec![&command.token])
+            }
             Source::AwsCommand(command, keys) => (
                 command::fetch(command, super::aws::keys).await?,
                 vec![&keys.access_key_id, &keys.secret_access_key, &keys.session_token],
@@ -166,6 +171,6 @@ impl Term {
     /// Of something asked for at `asked`: its life is counted from there, so that it never ends too late.
     fn of(asked: Instant, lifetime: Duration) -> Self {
         let ahead = (lifetime / AHEAD_SHARE).min(AHEAD_MAX);
-        Self { issued: asked, renew: asked + (lifetime - ahead), end: asked + lifetime }
+        Self { issued: asked, renew: asked + lifetime.saturating_sub(ahead), end: asked + lifetime }
     }
 }

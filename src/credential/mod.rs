@@ -66,7 +66,10 @@ impl Wallet {
     ///
     /// # Errors
     /// One line, when the credential needs a client and there is none.
-    pub fn new(target: Arc<Target>, client: impl Fn() -> Result<reqwest::Client, String>) -> Result<Self, String> {
+    pub fn new(
+        target: Arc<Target>,
+        client: impl Fn() -> Result<reqwest::Client, String>,
+    ) -> Result<Self, String> {
         let issuer = match &target.credential {
             Credential::OAuth2(oauth2) => Some(Issuer::oauth2(oauth2.as_ref().clone(), client()?)),
             Credential::Command(command) => Some(Issuer::command(command.clone())),
@@ -107,16 +110,14 @@ impl Wallet {
     /// the failure names the one.
     pub fn heed(&self, presented: &Presented, measurement: &mut Measurement) {
         let Some(failure) = measurement.outcome.failure_mut() else { return };
-        match failure.class {
-            FailureClass::Auth => {
-                if let Some(issuer) = &self.issuer {
-                    issuer.refused();
-                }
-            }
-            FailureClass::Quota | FailureClass::RateLimited => {}
-            _ => return,
+        if failure.class == FailureClass::Auth
+            && let Some(issuer) = &self.issuer
+        {
+            issuer.refused();
         }
-        if let Some(which) = &presented.which {
+        let is_the_keys =
+            matches!(failure.class, FailureClass::Auth | FailureClass::Quota | FailureClass::RateLimited);
+        if let Some(which) = presented.which.as_ref().filter(|_| is_the_keys) {
             failure.message.push_str(" [");
             failure.message.push_str(which);
             failure.message.push(']');
@@ -128,7 +129,7 @@ impl Wallet {
         let Some(key) = keys.get(turn) else { return Ok(Presented::default()) };
         let value = key.reveal();
         let header = match &self.target.auth_header {
-            Some(name) => (name.clone(), sensitive(value.expose_secret())?),
+            Some(name) => named(name, value.expose_secret())?,
             None => self
                 .target
                 .protocol
@@ -142,15 +143,19 @@ impl Wallet {
     /// Tokens are bearer tokens (RFC 6750) whatever the protocol's keys are, unless a header is named.
     fn token(&self, token: &Secret) -> Result<Presented, Failure> {
         let value = token.reveal();
-        let header = match &self.target.auth_header {
-            Some(name) => (name.clone(), sensitive(value.expose_secret())?),
-            None => {
-                let value = secrecy::SecretString::from(format!("Bearer {}", value.expose_secret()));
-                (header::AUTHORIZATION, sensitive(value.expose_secret())?)
-            }
-        };
+        let name = self.target.auth_header.as_ref().unwrap_or(&header::AUTHORIZATION);
+        let header = named(name, value.expose_secret())?;
         Ok(Presented { headers: vec![header], which: None })
     }
+}
+
+/// A named header carries the credential as it is; only `Authorization` has no meaning without a scheme.
+fn named(name: &HeaderName, credential: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    if *name == header::AUTHORIZATION && !credential.contains(' ') {
+        let value = secrecy::SecretString::from(format!("Bearer {credential}"));
+        return Ok((name.clone(), sensitive(value.expose_secret())?));
+    }
+    Ok((name.clone(), sensitive(credential)?))
 }
 
 fn sensitive(text: &str) -> Result<HeaderValue, Failure> {

@@ -106,12 +106,12 @@ fn refusal(host: &str, status: u16, headers: &http::HeaderMap, body: &[u8]) -> F
     let Some(mut found) = failure_of_response(&head, body) else {
         return failure(FailureClass::Protocol, host, "no token in the answer");
     };
-    found.message = match found.class {
-        FailureClass::EndpointNotFound | FailureClass::ModelNotFound => {
-            found.class = FailureClass::EndpointNotFound;
-            format!("token endpoint {host}: HTTP {status}: check token_url")
-        }
-        _ => format!("token endpoint {host}: {}", found.message),
+    found.message = if matches!(found.class, FailureClass::EndpointNotFound | FailureClass::ModelNotFound) {
+        // There is no model here, and no base URL to be mended.
+        found.class = FailureClass::EndpointNotFound;
+        format!("token endpoint {host}: HTTP {status}: check token_url")
+    } else {
+        format!("token endpoint {host}: {}", found.message)
     };
     found
 }

@@ -19,8 +19,7 @@ fn signatures_are_those_of_the_published_example() {
         secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
         session_token: Secret::issued(),
     };
-    let aws =
-        Aws { region: "us-east-1".into(), service: "iam".into(), keys, source: AwsSource::Fixed };
+    let aws = Aws { region: "us-east-1".into(), service: "iam".into(), keys, source: AwsSource::Fixed };
     let uri = Uri::from_static("https://iam.amazonaws.com/?Action=ListUsers&Version=2010-05-08");
     let request = Outgoing {
         method: &Method::GET,

@@ -10,7 +10,7 @@ use crate::{
     analysis::Knee,
     budget::Cap,
     cell::Cell,
-    measurement::{FailureClass, named},
+    measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     version,
 };
 
@@ -267,4 +267,14 @@ macro_rules! one_label {
         })+
     };
 }
-one_label!(FailureClass, ObjectiveKind, LadderState, Quantile, Phase, SweepResult, SkipReason, LevelSkip);
+one_label!(
+    FailureClass,
+    RateLimitUnit,
+    ObjectiveKind,
+    LadderState,
+    Quantile,
+    Phase,
+    SweepResult,
+    SkipReason,
+    LevelSkip
+);

@@ -136,8 +136,8 @@ catalogue! {
         own!("1 when the last ladder supports the finding, 0 when it does not; absent before the first.");
     LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
         "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
-         after_knee, fatal (credential, model or URL is wrong), budget (it would not fit into what may still be spent), \
-         retry_after (the target asked to be left alone), quiet, paused.";
+         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream), budget (it would not \
+         fit into what may still be spent), retry_after (the target asked to be left alone), quiet, paused.";
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
@@ -147,6 +147,15 @@ catalogue! {
     CONNECTION_PHASE: Histogram "tokenprobe_connection_phase_seconds" &["target", "phase"],
         own!("Time that one phase (dns, tcp, tls) of opening a connection took, in seconds; only probes that opened \
               one, warm-up included.");
+    RATE_LIMIT: Gauge "tokenprobe_rate_limit" &["target", "model", "unit"],
+        "What the target allows this client when nothing is used, by the rate-limit headers of the latest answer, in \
+         units of the unit label (requests, tokens, input_tokens, output_tokens); absent when it does not say.";
+    RATE_LIMIT_REMAINING: Gauge "tokenprobe_rate_limit_remaining" &["target", "model", "unit"],
+        "What is left of that, by the rate-limit headers of the latest answer, in units of the unit label; absent when \
+         the target does not say.";
+    RATE_LIMIT_RESET: Gauge "tokenprobe_rate_limit_reset_seconds" &["target", "model", "unit"],
+        "How long until it is whole again, by the rate-limit headers of the latest answer, in seconds; absent when the \
+         target does not say.";
     OBJECTIVE_SECONDS: Gauge "tokenprobe_objective_seconds" &["sweep", "objective"],
         "Longest good time of a request, as configured, in seconds (ttft, duration) or seconds per token (tpot).";
     OBJECTIVE_RATIO: Gauge "tokenprobe_objective_ratio" SWEEP,

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     analysis::{Knee, LevelSummary},
     config::{Config, FINDINGS_MAX, SeriesCount},
-    measurement::{Failure, Measurement, Outcome, TokenSource},
+    measurement::{Failure, Measurement, Outcome, Timeline, TokenSource},
 };
 use fixture::{Seen, after, cell, failed, good, label_names, layout, level, metrics, ms, series_name};
 
@@ -456,4 +456,38 @@ fn encoding_takes() {
     let started = tokio::time::Instant::now();
     let bytes: usize = (0..20).map(|_| metrics.encode().len()).sum();
     println!("{} series, {} bytes: {:?}", layout.series(), bytes / 20, started.elapsed() / 20);
+}
+
+#[test]
+fn rate_limits_are_shown_as_far_as_the_target_tells_of_them() {
+    use crate::measurement::rate_limit::{RateLimit, RateLimitUnit};
+    let metrics = metrics(&layout());
+    let cell = metrics.cell(&cell(), Objectives::default());
+    let told = |rate_limits, headers| Measurement {
+        rate_limits,
+        timeline: Timeline { headers, ..good().timeline },
+        ..good()
+    };
+    let requests = RateLimit {
+        unit: RateLimitUnit::Requests,
+        limit: None,
+        remaining: Some(59.0),
+        reset: Some(ms(1500)),
+    };
+    cell.observe(&told(vec![requests], Some(ms(5))));
+    let shown = |text: &str| text.lines().filter(|line| line.starts_with("tokenprobe_rate_limit")).count();
+    let text = metrics.encode();
+    assert!(
+        text.contains(
+            "tokenprobe_rate_limit_remaining{target=\"gateway\",model=\"org/model:1\",unit=\"requests\"} 59"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("unit=\"requests\"} 1.5"), "{text}");
+    assert_eq!(shown(&text), 2, "{text}");
+    // A probe without an answer changes nothing; an answer without the headers makes them unknown.
+    cell.observe(&told(Vec::new(), None));
+    assert_eq!(shown(&metrics.encode()), 2);
+    cell.observe(&told(Vec::new(), Some(ms(5))));
+    assert_eq!(shown(&metrics.encode()), 0);
 }

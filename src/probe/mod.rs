@@ -339,25 +339,28 @@ impl Flight<'_> {
         body: &mut Incoming,
         reply: &mut Reply,
     ) -> (Duration, Ending) {
-        let mut due = reply.due(&self.shot.timeouts).0;
-        let mut alarm = std::pin::pin!(sleep_until(self.t0 + due));
+        let (mut due, mut deadline) = reply.due(&self.shot.timeouts);
+        let mut alarm_at = due;
+        let mut alarm = std::pin::pin!(sleep_until(self.t0 + alarm_at));
         loop {
             let frame = tokio::select! {
                 biased;
                 frame = connection.drive(body.frame()) => frame,
                 () = alarm.as_mut() => {
                     // The alarm is moved forward lazily: it may have been set for a deadline long met.
-                    let (now_due, deadline) = reply.due(&self.shot.timeouts);
-                    if self.t0.elapsed() >= now_due {
-                        return (now_due, Ending::Deadline(deadline));
+                    if self.t0.elapsed() >= due {
+                        return (due, Ending::Deadline(deadline));
                     }
-                    due = now_due;
-                    alarm.as_mut().reset(self.t0 + due);
+                    alarm_at = due;
+                    alarm.as_mut().reset(self.t0 + alarm_at);
                     continue;
                 }
             };
             // The stamp comes first: it was taken when the read returned, before anything was parsed.
             let at = self.since(connection.last_read());
+            if at >= due {
+                return (due, Ending::Deadline(deadline));
+            }
             match frame {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
@@ -370,13 +373,10 @@ impl Flight<'_> {
             if reply.is_finished() {
                 return (at, Ending::TooLarge);
             }
-            let (now_due, deadline) = reply.due(&self.shot.timeouts);
-            if at >= now_due {
-                return (now_due, Ending::Deadline(deadline));
-            }
-            if now_due < due {
-                due = now_due;
-                alarm.as_mut().reset(self.t0 + due);
+            (due, deadline) = reply.due(&self.shot.timeouts);
+            if due < alarm_at {
+                alarm_at = due;
+                alarm.as_mut().reset(self.t0 + alarm_at);
             }
         }
     }

@@ -25,9 +25,9 @@ pub(super) fn client_config(trust: &TlsTrust, version: HttpVersion) -> io::Resul
         None => verified.with_no_client_auth(),
         Some(files) => {
             let (chain, key) = client_certificate(files)?;
-            verified.with_client_auth_cert(chain, key).map_err(|error| {
-                io::Error::other(format!("{}: {error}", files.cert_file.display()))
-            })?
+            verified
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| io::Error::other(format!("{}: {error}", files.cert_file.display())))?
         }
     };
     config.alpn_protocols = match version {
@@ -52,13 +52,13 @@ pub(super) fn token_endpoint_config(trust: &TlsTrust) -> io::Result<ClientConfig
 fn client_certificate(
     files: &ClientCertificate,
 ) -> io::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
-    let named = |path: &Path, error: &dyn std::fmt::Display| {
-        io::Error::other(format!("{}: {error}", path.display()))
-    };
+    let named =
+        |path: &Path, error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let pem = fs::read(&files.cert_file).map_err(|error| named(&files.cert_file, &error))?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| named(&files.cert_file, &error))?;
-    let key = PrivateKeyDer::from_pem_file(&files.key_file).map_err(|error| named(&files.key_file, &error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key_file).map_err(|error| named(&files.key_file, &error))?;
     Ok((chain, key))
 }
 

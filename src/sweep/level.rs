@@ -91,8 +91,8 @@ impl Level {
         let by_us = matches!(ended, None | Some(Ended::Budget(_)));
         let incomplete = by_us && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
-        summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
-        Finished { summary, delays, ended }
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        Finished { summary, delays: delays.sampled, ended }
     }
 }
 

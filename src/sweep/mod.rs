@@ -7,6 +7,7 @@ mod caught;
 mod delay;
 mod gate;
 mod halt;
+mod kept_waiting;
 mod ladder;
 mod level;
 mod shot;

@@ -32,7 +32,7 @@ impl Toll {
         Self {
             order: Order { sweep: cell.sweep.clone(), target: cell.target.clone() },
             price: target.prices.get(&cell.model).copied().unwrap_or_default(),
-            output_tokens: output_tokens_max(settings.max_tokens, &target.extra_body),
+            output_tokens: output_tokens_max(settings.output_tokens_max(), &target.extra_body),
         }
     }
 

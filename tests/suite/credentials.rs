@@ -25,7 +25,11 @@ use tokenprobe::{
     probe::{Endpoint, Lane, Shot, TraceId},
     protocol::{Ask, MaxTokensField, Timeouts},
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
 
 const STREAM: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n\
                       data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -157,6 +161,11 @@ async fn keys_go_into_the_header_that_is_named_and_parameters_into_the_url() {
         ("api_key = { env = \"K\" }", "authorization", "Bearer value-of-K"),
         ("api_key = { env = \"K\" }\nauth_header = \"api-key\"", "api-key", "value-of-K"),
         ("api_key = { env = \"K\" }\nprotocol = \"anthropic\"", "x-api-key", "value-of-K"),
+        (
+            "api_key = { env = \"K\" }\nprotocol = \"anthropic\"\nauth_header = \"Authorization\"",
+            "authorization",
+            "Bearer value-of-K",
+        ),
         ("api_key = { env = \"K\" }\nprotocol = \"gemini\"", "x-goog-api-key", "value-of-K"),
         ("token_command = { command = [\"printf\", \"%s\", \"tok-1\"] }", "authorization", "Bearer tok-1"),
         (
@@ -221,10 +230,7 @@ async fn a_client_can_show_its_secret_in_the_form() {
     let target = OAUTH2.replace("scopes = [\"a\", \"b\"]", "client_auth = \"body\"");
     assert!(probe(&mut site.lane(&target)).await.is_ok());
     let (headers, body) = site.seen.tokens.lock().unwrap()[0].clone();
-    assert_eq!(
-        body,
-        "grant_type=client_credentials&client_id=me&client_secret=value-of-SECRET&audience=it"
-    );
+    assert_eq!(body, "grant_type=client_credentials&client_id=me&client_secret=value-of-SECRET&audience=it");
     assert!(!headers.contains_key("authorization"));
 }
 
@@ -305,12 +311,12 @@ async fn requests_to_aws_are_signed() {
     let site = Site::start().await;
     let process = r#"{"Version":1,"AccessKeyId":"AKID2","SecretAccessKey":"s","SessionToken":"session-2","Expiration":"2100-01-01T00:00:00Z"}"#;
     for (aws, id, session) in [
-        ("{ region = \"us-east-1\", access_key_id = \"AKID1\", secret_access_key = { env = \"S\" } }", "AKID1", ""),
         (
-            &format!("{{ region = \"us-east-1\", command = [\"echo\", '{process}'] }}"),
-            "AKID2",
-            "session-2",
+            "{ region = \"us-east-1\", access_key_id = \"AKID1\", secret_access_key = { env = \"S\" } }",
+            "AKID1",
+            "",
         ),
+        (&format!("{{ region = \"us-east-1\", command = [\"echo\", '{process}'] }}"), "AKID2", "session-2"),
         ("{ region = \"us-east-1\" }", "value-of-AWS_ACCESS_KEY_ID", "value-of-AWS_SESSION_TOKEN"),
     ] {
         let mut lane = site.lane(&format!("protocol = \"bedrock\"\naws = {aws}"));
@@ -319,7 +325,68 @@ async fn requests_to_aws_are_signed() {
         let authorization = site.header(last, "authorization");
         let start = format!("AWS4-HMAC-SHA256 Credential={id}/");
         assert!(authorization.starts_with(&start), "{authorization}");
-        assert!(authorization.contains("/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date"));
+        assert!(
+            authorization
+                .contains("/us-east-1/bedrock/aws4_request, SignedHeaders=content-type;host;x-amz-date")
+        );
         assert_eq!(site.header(last, "x-amz-security-token"), session);
     }
+}
+
+/// A TLS server that lets nobody in without a certificate of its own authority; answers one stream to each.
+async fn mutual(authority: &rcgen::CertifiedKey<rcgen::KeyPair>) -> (std::net::SocketAddr, JoinSet<()>) {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.cert.der().clone()).unwrap();
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()
+            .unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(authority.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![authority.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let Ok(mut tls) = acceptor.accept(socket).await else { continue };
+            let _ = tls.read(&mut [0; 4096]).await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+            let _ = tls.write_all(format!("{head}{STREAM}").as_bytes()).await;
+            let _ = tls.shutdown().await;
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_to_those_who_ask_for_one() {
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (address, _server) = mutual(&authority).await;
+    let files = tempfile::tempdir().unwrap();
+    std::fs::write(files.path().join("cert.pem"), authority.cert.pem()).unwrap();
+    std::fs::write(files.path().join("key.pem"), authority.signing_key.serialize_pem()).unwrap();
+    let probed = async |certificate: &str| {
+        let text = format!(
+            "[[targets]]\nname = \"t\"\nmodels = [\"m\"]\nbase_url = \"https://localhost:{}/v1\"\n\
+             tls = {{ ca_file = \"cert.pem\"{certificate} }}\n",
+            address.port()
+        );
+        let config =
+            Config::parse(&text, &files.path().join("t.toml"), &|_: &str| Ok(String::new())).unwrap();
+        let endpoint = Endpoint::new(config.targets[0].clone(), Arc::new(config.redactor())).unwrap();
+        probe(&mut Lane::new(Arc::new(endpoint), ConnectionPolicy::New)).await
+    };
+    let shown = probed(", client_cert_file = \"cert.pem\", client_key_file = \"key.pem\"").await;
+    assert!(shown.is_ok(), "{:?}", shown.outcome);
+    let hidden = probed("").await;
+    let (class, _, message) = failure(&hidden);
+    assert!(matches!(class, FailureClass::Tls | FailureClass::Connect), "{message}");
 }

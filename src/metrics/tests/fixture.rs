@@ -13,6 +13,7 @@ use crate::{
     measurement::{
         ConnectionUse, Failure, FailureClass, Flag, GapSketch, Measurement, Outcome, Timeline, TokenKind,
         TokenSource, Tokens,
+        rate_limit::{RateLimit, RateLimitUnit},
     },
     metrics::{Buckets, BudgetScope, Endpoint, Layout, Metrics, SweepLayout},
 };
@@ -84,6 +85,7 @@ pub(super) fn good() -> Measurement {
         timeline: Timeline {
             tcp: Some(ms(2)),
             sent: Some(ms(3)),
+            headers: Some(ms(50)),
             first_answer_token: Some(ms(300)),
             first_reasoning_token: Some(ms(100)),
             last_token: Some(ms(1100)),
@@ -111,8 +113,13 @@ pub(super) fn good() -> Measurement {
         served_model: None,
         fingerprint: None,
         request_id: None,
+        rate_limits: RateLimitUnit::ALL.iter().map(|unit| allowance(*unit)).collect(),
         visible_text: None,
     }
+}
+
+fn allowance(unit: RateLimitUnit) -> RateLimit {
+    RateLimit { unit, limit: Some(60.0), remaining: Some(59.0), reset: Some(ms(1000)) }
 }
 
 pub(super) fn failed(outcome: impl Fn(Failure) -> Outcome, class: FailureClass) -> Measurement {
@@ -129,6 +136,7 @@ pub(super) fn level() -> LevelSummary {
         ok: 40,
         failures: BTreeMap::new(),
         ttft_seconds: percentiles(0.2, 0.3, 0.4),
+        first_answer_token_seconds: None,
         tpot_seconds: percentiles(0.02, 0.03, 0.04),
         request_tps: None,
         duration_seconds: None,
