@@ -4,6 +4,7 @@
 
 mod adhoc;
 mod demo;
+mod history;
 mod load;
 mod request;
 mod serve;
@@ -73,6 +74,8 @@ enum Command {
     Sweep(Box<sweep::SweepArgs>),
     /// Send one probe and print its timeline
     Request(Box<request::RequestArgs>),
+    /// Show what the archive holds: a list of runs, or one run's table; export, import
+    History(Box<history::HistoryArgs>),
     /// Run the simulated model server alone
     Simulate(simulate::Args),
 }
@@ -84,6 +87,7 @@ impl Cli {
             Command::Serve(args) => serve::run(args).await,
             Command::Sweep(args) => sweep::run(*args).await,
             Command::Request(args) => request::run(*args).await,
+            Command::History(args) => history::run(*args),
             Command::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await

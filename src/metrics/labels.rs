@@ -185,6 +185,16 @@ named! {
     }
 }
 
+named! {
+    /// Why an entry is missing in the archive: the `reason` label of archive drops.
+    ArchiveDrop {
+        /// Too many were waiting to be written.
+        QueueFull = "queue_full",
+        /// Could not be written.
+        Unwritten = "unwritten",
+    }
+}
+
 impl LabelSet for () {
     fn put<'a>(&'a self, _: &mut Vec<Cow<'a, str>>) {}
 }
@@ -248,4 +258,14 @@ macro_rules! one_label {
         })+
     };
 }
-one_label!(FailureClass, ObjectiveKind, LadderState, Quantile, Phase, SweepResult, SkipReason, LevelSkip);
+one_label!(
+    ArchiveDrop,
+    FailureClass,
+    ObjectiveKind,
+    LadderState,
+    Quantile,
+    Phase,
+    SweepResult,
+    SkipReason,
+    LevelSkip
+);

@@ -8,7 +8,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use json::sweep_json;
+pub use json::{ladder_value, sweep_json};
 pub use table::{Style, csv, legend, table};
 
 use crate::sweep::SweepReport;
