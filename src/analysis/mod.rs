@@ -1,5 +1,6 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
+pub mod compare;
 mod independent;
 mod knee;
 mod level;
