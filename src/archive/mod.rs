@@ -8,6 +8,7 @@
 
 mod exchange;
 mod keeper;
+mod pairing;
 mod plan;
 mod read;
 mod recall;
@@ -26,6 +27,7 @@ mod tests;
 pub use self::{
     exchange::{ExportFormat, ImportError, Imported, export, import},
     keeper::Keeper,
+    pairing::{Difference, LikeCell, Part, differences, pair},
     plan::run_plan,
     read::{RunFilter, RunListing, SweepRecord},
     recall::{Recalled, RecalledCell, RecalledLadder, RecalledSweep},

@@ -338,7 +338,7 @@ async fn a_broken_file_is_set_aside_and_a_new_one_begun() {
         open(&place.file()).unwrap().write(&run(&sweep("s"), start(), 0.1, false)).unwrap();
         let mut file = fs::OpenOptions::new().write(true).open(place.file()).unwrap();
         file.seek(std::io::SeekFrom::Start(garbage_at)).unwrap();
-        file.write_all(&[0xA5; 64 * 1024]).unwrap();
+        file.write_all(&vec![0xA5; 64 * 1024]).unwrap();
         drop(file);
         let standing = keep(place.file(), run(&sweep("s"), start(), 0.2, false)).await;
         assert_eq!((standing.up, standing.dropped_unwritten), (Some(true), 0));

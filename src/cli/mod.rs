@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod compare;
 mod demo;
 mod history;
 mod load;
@@ -76,6 +77,8 @@ enum Command {
     Request(Box<request::RequestArgs>),
     /// Show what the archive holds: a list of runs, or one run's table; export, import
     History(Box<history::HistoryArgs>),
+    /// Compare two runs of the archive cell by cell
+    Compare(Box<compare::CompareArgs>),
     /// Run the simulated model server alone
     Simulate(simulate::Args),
 }
@@ -88,6 +91,7 @@ impl Cli {
             Command::Sweep(args) => sweep::run(*args).await,
             Command::Request(args) => request::run(*args).await,
             Command::History(args) => history::run(*args),
+            Command::Compare(args) => compare::run(&args),
             Command::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await

@@ -27,27 +27,30 @@ pub(super) struct Shift {
 }
 
 pub(super) fn mann_whitney(before: &Distribution, after: &Distribution) -> RankTest {
-    let (n, m) = (before.count() as f64, after.count() as f64);
-    let total = n + m;
-    let (mut wins, mut ties) = (0.0, 0.0);
-    let (mut below, mut merged) = (0.0, Merge::new(before, after));
-    while let Some((from_before, from_after)) = merged.next() {
+    let (count_before, count_after) = (before.count() as f64, after.count() as f64);
+    let (total, comparisons) = (count_before + count_after, count_before * count_after);
+    let (mut wins, mut ties, mut below) = (0.0, 0.0, 0.0);
+    for (from_before, from_after) in Merge::new(before, after) {
         wins += from_after * (below + from_before / 2.0);
         below += from_before;
-        let tied = from_before + from_after;
-        ties += tied * tied * tied - tied;
+        let equal = from_before + from_after;
+        ties += equal * equal * equal - equal;
     }
-    let effect = 2.0 * wins / (n * m) - 1.0;
-    let variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)).max(1.0));
+    let effect = 2.0 * wins / comparisons - 1.0;
+    let variance = comparisons / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)).max(1.0));
     if variance <= 0.0 {
         return RankTest { p_value: 1.0, effect };
     }
     // Half a rank for the step from a count to a curve.
-    let distance = ((wins - n * m / 2.0).abs() - 0.5).max(0.0);
-    let (a, b) = (before.independent(), after.independent());
-    let worth = (a * b / (a + b + 1.0)) / (n * m / (total + 1.0));
+    let distance = ((wins - comparisons / 2.0).abs() - 0.5).max(0.0);
+    let worth = worth(before.independent(), after.independent()) / worth(count_before, count_after);
     let z = distance / variance.sqrt() * worth.min(1.0).sqrt();
     RankTest { p_value: two_sided(z), effect }
+}
+
+/// How much two samples of these sizes tell: the inverse of the variance of the share of wins, but for a constant.
+fn worth(before: f64, after: f64) -> f64 {
+    before * after / (before + after + 1.0)
 }
 
 pub(super) fn shift(before: &Distribution, after: &Distribution) -> Shift {
@@ -56,8 +59,7 @@ pub(super) fn shift(before: &Distribution, after: &Distribution) -> Shift {
         .iter()
         .flat_map(|after| before_points.iter().map(move |before| after - before))
         .collect();
-    let (a, b) = (before.independent(), after.independent());
-    let width = (Z_95 * ((a + b + 1.0) / (12.0 * a * b)).sqrt()).min(0.5);
+    let width = (Z_95 / (12.0 * worth(before.independent(), after.independent())).sqrt()).min(0.5);
     let mut at = |share: f64| nth(&mut differences, share);
     Shift { middle: at(0.5), low: at(0.5 - width), high: at(0.5 + width) }
 }
