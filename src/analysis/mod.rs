@@ -1,5 +1,7 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
+pub mod compare;
+mod independent;
 mod knee;
 mod level;
 mod percentile;
@@ -9,6 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use independent::independent;
 pub use knee::{Knee, knee, meets, safe_concurrency};
 pub use level::{FullWindow, Sample, summarize};
 pub use percentile::{Percentiles, percentile};

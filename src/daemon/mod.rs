@@ -6,6 +6,7 @@
 
 mod agenda;
 mod heartbeat;
+mod history;
 mod observer;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ use tokio::{
 use self::{
     agenda::{Agenda, Due},
     heartbeat::Heartbeat,
+    history::History,
     observer::Observer,
 };
 use crate::{
@@ -58,6 +60,7 @@ pub struct Daemon {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
@@ -85,7 +88,8 @@ impl Daemon {
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
-        let observer = Observer::new(metrics.clone(), &config, now);
+        let mut observer = Observer::new(metrics.clone(), &config, now);
+        let history = History::open(&config, &mut observer);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -96,7 +100,7 @@ impl Daemon {
             commands: sender,
             lifecycle,
         };
-        Ok((Self { config, source, fleet, observer, in_flight, readiness, commands }, surface))
+        Ok((Self { config, source, fleet, observer, history, in_flight, readiness, commands }, surface))
     }
 
     /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
@@ -117,6 +121,7 @@ struct State {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
@@ -129,7 +134,7 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, in_flight, readiness, commands } = daemon;
+        let Daemon { config, source, fleet, observer, history, in_flight, readiness, commands } = daemon;
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
             served: config.server.clone(),
@@ -137,6 +142,7 @@ impl State {
             source,
             fleet,
             observer,
+            history,
             in_flight,
             readiness,
             commands,
@@ -167,7 +173,7 @@ impl State {
                 () = sleep(nap) => {}
                 () = beat(heartbeat.as_mut()) => {}
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => self.obey(command).await,
                 () = hung_up(hangup.as_mut()) => {
                     // The outcome is in the log and the metrics; a signal has no one to answer to.
@@ -175,6 +181,7 @@ impl State {
                 }
             }
             self.start_due();
+            self.observer.archived(self.history.standing());
         }
         self.readiness.send_replace(Readiness::Draining);
         if let Some(heartbeat) = heartbeat {
@@ -205,7 +212,9 @@ impl State {
     }
 
     fn start(&mut self, sweep: Arc<Sweep>, delay: Option<Duration>) {
-        self.observer.started(&sweep.name, Utc::now(), delay);
+        let now = Utc::now();
+        self.observer.started(&sweep.name, now, delay);
+        self.history.started(&sweep, now);
         let run = Run {
             sweep: sweep.clone(),
             fleet: self.fleet.clone(),
@@ -222,7 +231,7 @@ impl State {
     fn ended(&mut self, ended: Result<(Id, SweepReport), tokio::task::JoinError>) {
         // What it told before it ended comes first.
         while let Ok(event) = self.events.1.try_recv() {
-            self.observer.observe(event);
+            self.observe(event);
         }
         let (id, result) = match ended {
             Ok((id, report)) => (id, report.result),
@@ -237,7 +246,14 @@ impl State {
             SweepResult::Aborted => SweepResultLabel::Aborted,
             SweepResult::Failed => SweepResultLabel::Failed,
         };
-        self.observer.ended(&running.sweep.name, Utc::now(), running.since.elapsed(), label);
+        let now = Utc::now();
+        self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
+        self.history.ended(&running.sweep.name, result, now);
+    }
+
+    fn observe(&mut self, event: Event) {
+        self.history.observe(&event, Utc::now());
+        self.observer.observe(event);
     }
 
     async fn obey(&mut self, command: Command) {
@@ -295,6 +311,7 @@ impl State {
         let now = Utc::now();
         self.config = Arc::new(config);
         self.fleet = fleet;
+        self.history.adopt(&self.config);
         self.agenda.adopt(&self.config.sweeps, now);
         self.observer.adopt(&self.config);
         self.observer.metrics().reload_succeeded(now);
@@ -323,6 +340,7 @@ impl State {
             brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }
+        self.history.close().await;
     }
 
     async fn finish_runs(&mut self) {
@@ -332,7 +350,7 @@ impl State {
                     Some(ended) => self.ended(ended),
                     None => return,
                 },
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => refuse(command),
             }
         }
