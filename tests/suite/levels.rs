@@ -148,8 +148,9 @@ async fn times_are_never_earlier_than_the_servers_own_and_tokens_are_its_usage()
     for (_, measurement) in &ran.probes {
         assert_eq!(measurement.tokens.output, Some(6));
         assert!(measurement.timeline.first_token().unwrap().as_millis() >= 30);
-        let span = measurement.timeline.last_token.unwrap() - measurement.timeline.first_token().unwrap();
-        assert!(span.as_millis() >= 24, "five gaps of 5 ms on an absolute schedule: {span:?}");
+        // Not the span between them: on a busy machine the first may come late and the last may not.
+        let last = measurement.timeline.last_token.unwrap();
+        assert!(last.as_millis() >= 30 + 5 * 5, "five gaps of 5 ms on an absolute schedule: {last:?}");
     }
 }
 
