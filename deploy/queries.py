@@ -28,6 +28,11 @@ EMPTY = [
     ("tokenprobe_connection_phase_seconds", "no connection was opened within the range: they are reused"),
     ("tokenprobe_ladder_knee_concurrency", "the last ladder had no knee"),
     ("tokenprobe_ladder_safe_concurrency", "the last ladder had no knee"),
+    ("tokenprobe_level_skips_total", "no level was left out"),
+    ("tokenprobe_request_failures_total", "nothing failed"),
+    ("tokenprobe_sweep_skips_total", "no start was skipped"),
+    ("tokenprobe_cached_prompt_tokens_total", "every prompt is new, so that no cache can answer"),
+    ("tokenprobe_reasoning_tokens_total", "the demo's models do not reason"),
 ]
 
 
@@ -55,15 +60,16 @@ def dashboards():
     found = []
     for file in sorted((ROOT / "grafana/dashboards").glob("*.json")):
         board = json.loads(file.read_text())
-        queries = [(panel["title"] + " " + target["refId"], filled(target["expr"]))
+        queries = [(panel["title"] + " " + target["refId"], filled(target["expr"], panel.get("interval")))
                    for panel in board["panels"] for target in panel.get("targets", [])]
         found.append((f"dashboard {board['title']}", queries))
     return found
 
 
-def filled(expr):
-    """Every variable that has no value of its own stands for all."""
-    return re.sub(r"\$\{?(\w+)\}?", lambda match: VARIABLES.get(match[1], ".+"), expr)
+def filled(expr, interval):
+    """Every variable that has no value of its own stands for all; a panel may set the least interval."""
+    values = VARIABLES | ({"__interval": interval} if interval else {})
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: values.get(match[1], ".+"), expr)
 
 
 def look(server, expr):
