@@ -106,6 +106,7 @@ fn measurement(millis: u32) -> Measurement {
         served_model: None,
         fingerprint: None,
         request_id: None,
+        rate_limits: Vec::new(),
         visible_text: None,
     }
 }

@@ -10,6 +10,7 @@
 //! | [`cli`] | one file per subcommand | terminal, signals |
 //! | [`daemon`] | one event loop that owns it all: due starts, results, reload, shutdown | tasks, wall clock |
 //! | [`config`] | TOML as types that cannot hold a bad value; secrets | files, environment |
+//! | [`credential`] | keys, tokens and signatures as headers of a request | token endpoints, programs |
 //! | [`schedule`] | cron and periods to instants | pure |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
 //! | [`prompt`] | prompts of a wanted length with a fresh head | pure |
@@ -63,6 +64,7 @@ pub mod cli;
 pub mod daemon;
 
 pub mod config;
+pub mod credential;
 pub mod schedule;
 
 pub mod analysis;

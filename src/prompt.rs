@@ -63,10 +63,11 @@ pub fn build(nonce: Nonce, shape: Shape) -> String {
     let budget = shape.budget().clamp(0.0, BUDGET_MAX);
     let mut dice = Dice::new(nonce);
     let mut text = String::with_capacity(capacity(shape.tokens));
-    text.push_str(&match nonce {
+    let head = match nonce {
         Nonce::Fresh(number) => format!("[probe {number:016x}]"),
         Nonce::Warm => "[probe warm]".to_owned(),
-    });
+    };
+    text.push_str(&head);
     let mut left = budget - estimate_tokens(&text);
     let closing = closing(shape.language, left);
     left -= estimate_tokens(closing);

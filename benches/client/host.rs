@@ -51,7 +51,7 @@ impl Host {
     }
 
     pub(crate) fn start_server(&self, args: &[String]) -> io::Result<Server> {
-        let mut command = self.command(self.real_time.then_some(SERVER_PRIORITY))?;
+        let mut command = Self::command(self.real_time.then_some(SERVER_PRIORITY))?;
         let mut child =
             command.arg("server").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take();
@@ -63,7 +63,7 @@ impl Host {
     }
 
     pub(crate) fn run_client(&self, args: &[String]) -> io::Result<String> {
-        let mut command = self.command(self.client_real_time.then_some(CLIENT_PRIORITY))?;
+        let mut command = Self::command(self.client_real_time.then_some(CLIENT_PRIORITY))?;
         let output = command.args(args).stderr(Stdio::inherit()).output()?;
         if !output.status.success() {
             return Err(io::Error::other(format!("client {}", output.status)));
@@ -71,7 +71,7 @@ impl Host {
         String::from_utf8(output.stdout).map_err(io::Error::other)
     }
 
-    fn command(&self, priority: Option<&str>) -> io::Result<Command> {
+    fn command(priority: Option<&str>) -> io::Result<Command> {
         let this = std::env::current_exe()?;
         let Some(priority) = priority else { return Ok(Command::new(this)) };
         let mut command = Command::new("chrt");

@@ -21,6 +21,13 @@
     clippy::print_stderr,
     reason = "a report on standard output is what a benchmark is for"
 )]
+#![allow(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::unchecked_time_subtraction,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small and short-lived: plain arithmetic and references read best here"
+)]
 
 mod floor;
 mod host;

@@ -119,9 +119,10 @@ impl Server {
             for event in &events {
                 match event.data.u64() {
                     STDIN => {
-                        return Ok(self.connections.iter_mut().flatten().for_each(|connection| {
+                        for connection in self.connections.iter_mut().flatten() {
                             self.truths.extend(connection.answer.take().map(|(_, truth)| truth));
-                        }));
+                        }
+                        return Ok(());
                     }
                     LISTENER => self.accept()?,
                     slot => self.read(usize::try_from(slot).unwrap_or(usize::MAX)),

@@ -52,12 +52,11 @@ async fn listen(mut inbox: mpsc::Receiver<Event>) -> Vec<String> {
         let Event::Probed { role: Role::Measured, measurement, trace_id, .. } = event else { continue };
         let trace = u128::from_str_radix(&trace_id.to_string(), 16).unwrap_or_default();
         let times = measurement.timeline.first_token().zip(measurement.time_per_output_token());
-        lines.push(match times.filter(|_| measurement.is_ok()) {
-            Some((ttft, tpot)) => Measured { trace, ttft, tpot }.to_string(),
-            None => {
-                eprintln!("{:?}", measurement.outcome);
-                FAILED.to_owned()
-            }
+        lines.push(if let Some((ttft, tpot)) = times.filter(|_| measurement.is_ok()) {
+            Measured { trace, ttft, tpot }.to_string()
+        } else {
+            eprintln!("{:?}", measurement.outcome);
+            FAILED.to_owned()
         });
     }
     lines

@@ -49,7 +49,7 @@ impl Figures {
                 Line::Measured(measured) => {
                     match truths.get(&measured.trace).filter(|truth| truth.complete) {
                         Some(truth) => {
-                            seen.add(truth, measured.ttft.as_secs_f64(), measured.tpot.as_secs_f64())
+                            seen.add(truth, measured.ttft.as_secs_f64(), measured.tpot.as_secs_f64());
                         }
                         None => seen.failures += 1,
                     }

@@ -52,6 +52,10 @@ pub fn knee(levels: &[LevelSummary]) -> Knee {
     }
     for pair in levels.windows(2) {
         let [before, after] = pair else { continue };
+        // What this machine could not keep up with says nothing about the other.
+        if after.client_saturated == Some(true) && after.ok < after.requests {
+            return Knee::Unstable;
+        }
         if failed_share(after) > 0.1 && failed_share(before) <= 0.1 {
             return Knee::Found(before.concurrency);
         }

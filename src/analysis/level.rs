@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{LevelSummary, Percentiles};
-use crate::measurement::{FailureClass, Measurement, TokenSource};
+use crate::measurement::{FailureClass, Measurement, Outcome, TokenSource};
 
 /// What a level's statistics need of one probe: small, and of the same size whatever the answer's length.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,10 @@ pub struct Sample {
     /// Whether the sample counts as a request of the level; a warm-up only contributes its tokens to the window.
     pub measured: bool,
     failure: Option<FailureClass>,
+    /// Got a whole answer, though perhaps all at once.
+    answered: bool,
     ttft: Option<Duration>,
+    first_answer_token: Option<Duration>,
     tpot: Option<Duration>,
     request_tps: Option<f64>,
     duration: Duration,
@@ -45,7 +48,9 @@ impl Sample {
             started,
             measured,
             failure: measurement.outcome.failure().map(|failure| failure.class),
+            answered: matches!(measurement.outcome, Outcome::Ok | Outcome::Unmeasurable(_)),
             ttft: line.first_token().filter(|_| ok),
+            first_answer_token: line.first_answer_token.filter(|_| ok),
             tpot: measurement.time_per_output_token().filter(|_| ok && counted),
             request_tps: measurement.output_tokens_per_second().filter(|_| ok && counted),
             duration: line.end,
@@ -108,9 +113,14 @@ pub fn summarize(
         ok: count(good().count()),
         failures,
         ttft_seconds: Percentiles::of_durations(good().filter_map(|sample| sample.ttft)),
+        first_answer_token_seconds: Percentiles::of_durations(
+            good().filter_map(|sample| sample.first_answer_token),
+        ),
         tpot_seconds: Percentiles::of_durations(good().filter_map(|sample| sample.tpot)),
         request_tps: Percentiles::of(good().filter_map(|sample| sample.request_tps).collect()),
-        duration_seconds: Percentiles::of_durations(good().map(|sample| sample.duration)),
+        duration_seconds: Percentiles::of_durations(
+            measured.iter().filter(|sample| sample.answered).map(|sample| sample.duration),
+        ),
         throughput_tokens_per_second: per_second(tokens).filter(|_| any_ok),
         throughput_requests_per_second: per_second(ended).filter(|_| any_ok),
         prompt_tokens_measured: mean(good().filter_map(|sample| sample.prompt_tokens)),

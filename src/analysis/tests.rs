@@ -40,6 +40,7 @@ fn probe(first: u64, last: u64, tokens: u64) -> Measurement {
         served_model: None,
         fingerprint: None,
         request_id: None,
+        rate_limits: Vec::new(),
         visible_text: None,
     }
 }
@@ -122,6 +123,7 @@ fn level(concurrency: u32, ok: u32, fail: u32, tps: f64, ttft_p95_ms: f64) -> Le
         ok,
         failures: BTreeMap::new(),
         ttft_seconds: (ok > 0).then_some(percentiles),
+        first_answer_token_seconds: None,
         tpot_seconds: None,
         request_tps: None,
         duration_seconds: None,

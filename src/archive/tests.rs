@@ -48,6 +48,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         ok: 3,
         failures: [(FailureClass::Timeout, 1)].into(),
         ttft_seconds: of(ttft),
+        first_answer_token_seconds: of(ttft + 0.1),
         tpot_seconds: of(0.01),
         request_tps: of(100.0),
         duration_seconds: of(1.0),

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust, process_environment},
+    config::{
+        BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust,
+        process_environment,
+    },
     protocol::{MaxTokensField, Protocol, Timeouts},
 };
 
@@ -21,6 +24,9 @@ pub(super) struct EndpointArgs {
     /// Environment variable that holds the API key
     #[arg(long, value_name = "VAR")]
     pub(super) api_key_env: Option<String>,
+    /// Header that carries the key, in place of the protocol's own
+    #[arg(long, value_name = "NAME", requires = "api_key_env")]
+    pub(super) auth_header: Option<http::HeaderName>,
     /// Accept any TLS certificate
     #[arg(long)]
     pub(super) insecure: bool,
@@ -101,12 +107,15 @@ impl EndpointArgs {
             None => None,
         };
         let redactor = Redactor::new(api_key.iter().cloned().collect());
-        let models = models.iter().map(|model| Arc::from(model.as_str())).collect();
+        let mut named = std::collections::HashSet::new();
+        let models = models.iter().filter(|model| named.insert(model.as_str()));
+        let models = models.map(|model| Arc::from(model.as_str())).collect();
         let mut target = Target::ad_hoc(base_url, self.protocol, models);
-        target.api_key = api_key;
+        target.credential = api_key.map_or(Credential::None, |key| Credential::Keys(vec![key]));
+        target.auth_header.clone_from(&self.auth_header);
         target.max_tokens_field = self.max_tokens_field;
         target.proxy.clone_from(&self.proxy);
-        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ca_file: None };
+        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ..TlsTrust::default() };
         Ok((target, redactor))
     }
 }

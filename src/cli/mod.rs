@@ -157,7 +157,9 @@ fn print(text: &str) {
 }
 
 /// Tells the person at the terminal something that is not the result.
-#[allow(clippy::print_stderr, reason = "stderr is where everything but the result goes")]
+///
+/// A stderr that is closed or full must not cost the result: what cannot be told is not.
 fn tell(text: &str) {
-    eprintln!("{text}");
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

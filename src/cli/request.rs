@@ -10,7 +10,7 @@ use super::{
     load, print, suggest, tell,
 };
 use crate::{
-    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
+    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target, model_name},
     measurement::{
         ConnectionUse, FailureClass, Measurement, TokenSource,
         record::{Record, Subject},
@@ -31,7 +31,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "base_url")]
     target: Option<String>,
     /// Model, exactly as the server names it
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model_name)]
     model: Option<String>,
     #[command(flatten)]
     endpoint: EndpointArgs,
@@ -264,6 +264,18 @@ fn latencies(out: &mut String, measurement: &Measurement) {
     if !measurement.flags.is_empty() {
         let flags: Vec<&str> = measurement.flags.iter().map(|flag| flag.as_str()).collect();
         let _ = writeln!(out, "flags                   {}", flags.join(", "));
+    }
+    for limit in &measurement.rate_limits {
+        let amount = |number: Option<f64>| number.map_or("?".into(), |number| number.to_string());
+        let reset = limit.reset.map(|reset| format!(", whole in {:.1} s", reset.as_secs_f64()));
+        let _ = writeln!(
+            out,
+            "rate limit              {} of {} {} left{}",
+            amount(limit.remaining),
+            amount(limit.limit),
+            limit.unit,
+            reset.unwrap_or_default()
+        );
     }
     if let Some(id) = &measurement.request_id {
         let _ = writeln!(out, "request id              {id}");

@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     archive::{self, Keeper},
-    config::{ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
+    config::{
+        ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
+    },
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
@@ -38,7 +40,7 @@ pub(super) struct SweepArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
     /// Model of the ad-hoc ladder; may be given more than once
-    #[arg(long = "model", value_name = "MODEL", requires = "base_url")]
+    #[arg(long = "model", value_name = "MODEL", requires = "base_url", value_parser = model_name)]
     models: Vec<String>,
     /// Concurrency levels, ascending
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8",

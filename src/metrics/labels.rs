@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     analysis::Knee,
     cell::Cell,
-    measurement::{FailureClass, named},
+    measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     version,
 };
 
@@ -261,6 +261,7 @@ macro_rules! one_label {
 one_label!(
     ArchiveDrop,
     FailureClass,
+    RateLimitUnit,
     ObjectiveKind,
     LadderState,
     Quantile,

@@ -3,6 +3,7 @@
 mod captures;
 mod failures;
 mod framing;
+mod fuzz;
 mod hostile;
 mod other_formats;
 mod requests;

@@ -81,6 +81,7 @@ pub(super) fn close(mut closing: Closing) -> Measurement {
         connection: ConnectionUse::default(),
         served_model: story.model,
         fingerprint: story.fingerprint,
+        rate_limits: head.hints.rate_limits,
         request_id: head.request_id,
         visible_text: tally.text.filter(|_| shown),
     }

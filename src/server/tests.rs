@@ -105,6 +105,7 @@ fn summary(count: usize) -> LevelSummary {
         ok: 40,
         failures: BTreeMap::from([(FailureClass::RateLimited, 2)]),
         ttft_seconds: Some(Percentiles { count, mean: 0.21, p50: 0.2, p95: 0.3, p99: 0.4 }),
+        first_answer_token_seconds: None,
         tpot_seconds: Some(Percentiles { count, mean: 0.02, p50: 0.0183, p95: 0.02, p99: 0.02 }),
         request_tps: None,
         duration_seconds: None,

@@ -75,8 +75,8 @@ impl Level {
         let incomplete =
             floor.fatal.get().is_none() && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
-        summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
-        Finished { summary, delays, fatal: floor.fatal.get().copied() }
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        Finished { summary, delays: delays.sampled, fatal: floor.fatal.get().copied() }
     }
 }
 

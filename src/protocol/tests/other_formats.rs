@@ -228,7 +228,7 @@ fn message(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
     message
 }
 
-fn event(kind: &str, payload: &str) -> Vec<u8> {
+pub(super) fn event(kind: &str, payload: &str) -> Vec<u8> {
     message(
         &[(":message-type", "event"), (":event-type", kind), (":content-type", "application/json")],
         payload,
