@@ -25,6 +25,7 @@ pub fn run_plan(sweep: &Sweep, redactor: &Redactor) -> Value {
         "requests_per_level": level.requests,
         "warmup_requests": level.warmup_requests,
         "max_tokens": level.max_tokens,
+        "reasoning_budget": level.reasoning_budget,
         "temperature": level.temperature,
         "timeout": {
             "connect": timeouts.connect.as_secs_f64(),
@@ -51,11 +52,14 @@ pub fn run_plan(sweep: &Sweep, redactor: &Redactor) -> Value {
 fn of_target(target: &Target, models: &[std::sync::Arc<str>]) -> Value {
     let models: Vec<&str> = models.iter().map(AsRef::as_ref).collect();
     let headers: Vec<&str> = target.extra_headers.iter().map(|(name, _)| name.as_str()).collect();
+    let parameters: Vec<&str> = target.query.iter().map(|(name, _)| name.as_str()).collect();
     json!({
         "base_url": target.base_url.as_str(),
         "protocol": target.protocol,
         "models": models,
-        "has_credential": !matches!(target.credential, Credential::None),
+        "credential": kind(&target.credential),
+        "auth_header": target.auth_header.as_ref().map(http::HeaderName::as_str),
+        "query": parameters,
         "extra_body": target.extra_body,
         "extra_headers": headers,
         "max_tokens_field": target.max_tokens_field,
@@ -66,6 +70,17 @@ fn of_target(target: &Target, models: &[std::sync::Arc<str>]) -> Value {
         "tls_ca_file": target.tls.ca_file.as_ref().map(|path| path.display().to_string()),
         "allow_overlap": target.allow_overlap,
     })
+}
+
+/// What proves who asks, without the proof.
+fn kind(credential: &Credential) -> &'static str {
+    match credential {
+        Credential::None => "none",
+        Credential::Keys(_) => "api_key",
+        Credential::OAuth2(_) => "oauth2",
+        Credential::Command(_) => "token_command",
+        Credential::Aws(_) => "aws",
+    }
 }
 
 /// An enum's variant as a word; these types have no wire form of their own.

@@ -168,6 +168,7 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         ok: row.get("ok")?,
         failures: failures.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         ttft: spread(row, "ttft")?,
+        first_answer: spread(row, "answer")?,
         tpot: spread(row, "tpot")?,
         request_tps: spread(row, "request_tps")?,
         duration: spread(row, "duration")?,

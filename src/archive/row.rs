@@ -102,6 +102,9 @@ pub struct LevelRow {
     pub failures: BTreeMap<String, u32>,
     /// Time to first token, seconds.
     pub ttft: Option<Spread>,
+    /// Time to the first token that is not reasoning, seconds.
+    #[serde(default)]
+    pub first_answer: Option<Spread>,
     /// Time per output token, seconds.
     pub tpot: Option<Spread>,
     /// Output tokens per second of single requests.
@@ -231,6 +234,7 @@ impl LevelRow {
             ok: summary.ok,
             failures: failures.collect(),
             ttft: summary.ttft_seconds.map(Spread::from),
+            first_answer: summary.first_answer_token_seconds.map(Spread::from),
             tpot: summary.tpot_seconds.map(Spread::from),
             request_tps: summary.request_tps.map(Spread::from),
             duration: summary.duration_seconds.map(Spread::from),
@@ -259,8 +263,7 @@ impl LevelRow {
             ok: self.ok,
             failures: failures.collect(),
             ttft_seconds: self.ttft.map(Percentiles::from),
-            // Not archived yet.
-            first_answer_token_seconds: None,
+            first_answer_token_seconds: self.first_answer.map(Percentiles::from),
             tpot_seconds: self.tpot.map(Percentiles::from),
             request_tps: self.request_tps.map(Percentiles::from),
             duration_seconds: self.duration.map(Percentiles::from),

@@ -91,6 +91,7 @@ const INSERT_LEVEL: &str = "
         run_id, target, model, prompt_tokens, concurrency, started_at, ended_at, served_model, fingerprint, requests, ok,
         failures,
         ttft_count, ttft_mean, ttft_p50, ttft_p95, ttft_p99,
+        answer_count, answer_mean, answer_p50, answer_p95, answer_p99,
         tpot_count, tpot_mean, tpot_p50, tpot_p95, tpot_p99,
         request_tps_count, request_tps_mean, request_tps_p50, request_tps_p95, request_tps_p99,
         duration_count, duration_mean, duration_p50, duration_p95, duration_p99,
@@ -100,6 +101,7 @@ const INSERT_LEVEL: &str = "
         :run_id, :target, :model, :prompt_tokens, :concurrency, :started_at, :ended_at, :served_model, :fingerprint,
         :requests, :ok, :failures,
         :ttft_count, :ttft_mean, :ttft_p50, :ttft_p95, :ttft_p99,
+        :answer_count, :answer_mean, :answer_p50, :answer_p95, :answer_p99,
         :tpot_count, :tpot_mean, :tpot_p50, :tpot_p95, :tpot_p99,
         :request_tps_count, :request_tps_mean, :request_tps_p50, :request_tps_p95, :request_tps_p99,
         :duration_count, :duration_mean, :duration_p50, :duration_p95, :duration_p99,
@@ -117,6 +119,7 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
         None => [None; 4],
     };
     let [ttft_mean, ttft_p50, ttft_p95, ttft_p99] = of(level.ttft);
+    let [answer_mean, answer_p50, answer_p95, answer_p99] = of(level.first_answer);
     let [tpot_mean, tpot_p50, tpot_p95, tpot_p99] = of(level.tpot);
     let [tps_mean, tps_p50, tps_p95, tps_p99] = of(level.request_tps);
     let [duration_mean, duration_p50, duration_p95, duration_p99] = of(level.duration);
@@ -128,6 +131,8 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
         ":ok": level.ok, ":failures": failures,
         ":ttft_count": count(level.ttft), ":ttft_mean": ttft_mean, ":ttft_p50": ttft_p50,
         ":ttft_p95": ttft_p95, ":ttft_p99": ttft_p99,
+        ":answer_count": count(level.first_answer), ":answer_mean": answer_mean, ":answer_p50": answer_p50,
+        ":answer_p95": answer_p95, ":answer_p99": answer_p99,
         ":tpot_count": count(level.tpot), ":tpot_mean": tpot_mean, ":tpot_p50": tpot_p50,
         ":tpot_p95": tpot_p95, ":tpot_p99": tpot_p99,
         ":request_tps_count": count(level.request_tps), ":request_tps_mean": tps_mean, ":request_tps_p50": tps_p50,

@@ -49,6 +49,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         ok: 3,
         failures: [(FailureClass::Timeout, 1)].into(),
         ttft_seconds: of(ttft),
+        first_answer_token_seconds: of(ttft + 0.1),
         tpot_seconds: of(0.01),
         request_tps: of(100.0),
         duration_seconds: of(1.0),
@@ -446,4 +447,51 @@ fn runs_are_found_by_what_people_call_them() {
         assert_eq!(found, expect, "{text} of {sweep:?}");
     }
     assert!("next week".parse::<Selector>().unwrap_err().contains("last week"));
+}
+
+/// A year of hourly sweeps of 80 cells: 700,800 levels. Prints what the README says of it.
+#[test]
+#[ignore = "takes minutes and half a gigabyte"]
+fn a_year_of_hourly_sweeps_is_read_quickly() {
+    let place = Place::new();
+    let mut store = open(&place.file()).unwrap();
+    let base_url = BaseUrl::parse("http://127.0.0.1:1/v1").unwrap();
+    let models: Vec<Arc<str>> = (0..5).map(|model| Arc::from(format!("model-{model}"))).collect();
+    let target = Target::ad_hoc(base_url, Protocol::OpenAiChat, models);
+    let mut sweep = Sweep::ad_hoc(Arc::new(target), vec![1000, 4000, 16_000, 32_000], vec![1, 4, 8, 16]);
+    sweep.name = Arc::from("hourly");
+    let sweep = Arc::new(sweep);
+    let sketch = || Sketch::of((0..40).map(|_| 0.2 + 0.1 * fastrand::f64()));
+    let plan = run_plan(&sweep, &Redactor::default());
+    for hour in 0..365 * 24 {
+        let mut recorder = Recorder::default();
+        let now = start() + TimeDelta::hours(hour);
+        let mut entries = vec![recorder.started(&sweep.name, plan.clone(), now)];
+        let run = entries[0].run().clone();
+        for cell in sweep.cells() {
+            let at = now.timestamp_millis();
+            let row = LevelRow {
+                ttft_sketch: sketch(),
+                tpot_sketch: sketch(),
+                duration_sketch: sketch(),
+                ..LevelRow::new(&cell, &summary(cell.concurrency, 0.2), at, at)
+            };
+            entries.push(Entry::Level(run.clone(), Box::new(row)));
+        }
+        entries.extend(recorder.ended(&sweep.name, SweepResult::Completed, now));
+        store.write(&entries).unwrap();
+    }
+    let timed = |what: &str, work: &dyn Fn()| {
+        let begun = tokio::time::Instant::now();
+        work();
+        println!("{what}: {:?}", begun.elapsed());
+    };
+    println!("file: {} MB", retention::size(&store).unwrap() / 1_000_000);
+    timed("last levels of all cells", &|| {
+        let recalled = store.recall(std::slice::from_ref(&sweep)).unwrap();
+        assert_eq!(recalled.cells.len(), 80);
+    });
+    let latest = RunFilter { limit: Some(20), ..RunFilter::default() };
+    timed("the latest 20 runs", &|| assert_eq!(store.runs(&latest).unwrap().len(), 20));
+    timed("one whole run", &|| assert_eq!(store.run(4000).unwrap().unwrap().levels.len(), 80));
 }

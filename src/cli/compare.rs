@@ -11,7 +11,7 @@ use super::{
     print, tell,
 };
 use crate::{
-    analysis::compare::{Verdict, compare},
+    analysis::compare::{CHANGE_MIN, Verdict, compare},
     archive::{Part, RunListing, Selector, Store, SweepRecord, differences, pair},
     report::{Compared, RunName, Style, comparison, comparison_json},
 };
@@ -36,6 +36,9 @@ pub(super) struct CompareArgs {
     /// Compare the first target (of A) with the second (of B)
     #[arg(long, value_name = "TARGET,TARGET", value_parser = two)]
     targets: Option<(String, String)>,
+    /// Smallest change of a latency or speed that is called one, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = CHANGE_MIN * 100.0)]
+    min_change: f64,
     /// Exit with 1 when any cell has this verdict; may be given more than once
     #[arg(long, value_name = "VERDICT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
@@ -124,7 +127,8 @@ fn compared(args: &CompareArgs) -> Result<Compared, Refused> {
         before: named(&before.listing),
         after: named(&after.listing),
         differences: differences(&before, &after),
-        cells: compare(pairs),
+        cells: compare(pairs, args.min_change / 100.0),
+        min_change_percent: args.min_change,
         unmatched_levels,
     })
 }

@@ -24,6 +24,8 @@ pub struct Compared {
     pub differences: Vec<Difference>,
     /// What changed, cell by cell.
     pub cells: Vec<CellComparison<LikeCell>>,
+    /// Smallest change of a latency or speed that is called one, in percent.
+    pub min_change_percent: f64,
     /// Levels of either run that the other has no like of.
     pub unmatched_levels: usize,
 }
@@ -65,10 +67,13 @@ pub fn comparison(compared: &Compared, style: Style, changed_only: bool) -> Stri
     }
     let _ = writeln!(out, "\n{}\n", cells(compared, style, changed_only));
     let _ = writeln!(out, "{}", totals(compared));
-    out.push_str(
+    let _ = writeln!(
+        out,
         "difference: median of all differences between a sample after and one before, with its 95% interval; p: \
          probability of\nsuch a difference between equals (Mann-Whitney; of failures Fisher), all tests taken together \
-         (Holm); effect: Cliff's delta\n(of failures Cohen's h). A verdict takes p below 0.01 and a change of 2% or more.\n",
+         (Holm); effect: Cliff's delta\n(of failures Cohen's h). A verdict takes p below 0.01 and, but for failures, a change \
+         of {}% or more.",
+        compared.min_change_percent
     );
     out
 }

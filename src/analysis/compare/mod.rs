@@ -18,8 +18,9 @@ pub use distribution::Distribution;
 
 /// Share of comparisons of equals in which anything may be called changed.
 const ALPHA: f64 = 0.01;
-/// Smallest change of a latency or speed that is called one, as a share of what it was before.
-const CHANGE_MIN: f64 = 0.02;
+/// Smallest change of a latency or speed that is called one unless told otherwise, as a share of what it was before:
+/// two runs an hour apart differ by a few percent without anybody having changed anything.
+pub const CHANGE_MIN: f64 = 0.05;
 /// Samples that each side needs.
 const SAMPLES_MIN: u64 = 20;
 /// Independent samples that each side needs.
@@ -133,20 +134,20 @@ impl Verdict {
     }
 }
 
-/// Compares the cells of two runs.
+/// Compares the cells of two runs. A latency or speed that changed by less than `change_min` (a share) is unchanged.
 #[must_use]
-pub fn compare<K>(pairs: Vec<Pair<K>>) -> Vec<CellComparison<K>> {
+pub fn compare<K>(pairs: Vec<Pair<K>>, change_min: f64) -> Vec<CellComparison<K>> {
     let mut cells: Vec<CellComparison<K>> = pairs.into_iter().map(observe).collect();
     let tests = cells.iter_mut().flat_map(|cell| {
         [&mut cell.ttft_seconds, &mut cell.tpot_seconds, &mut cell.failure_ratio].into_iter()
     });
     holm(tests.filter_map(|change| change.p_value.as_mut()).collect());
     for cell in &mut cells {
-        judge(&mut cell.ttft_seconds, CHANGE_MIN, Larger::Worse);
-        judge(&mut cell.tpot_seconds, CHANGE_MIN, Larger::Worse);
+        judge(&mut cell.ttft_seconds, change_min, Larger::Worse);
+        judge(&mut cell.tpot_seconds, change_min, Larger::Worse);
         judge(&mut cell.failure_ratio, 0.0, Larger::Worse);
         cell.request_tps.p_value = cell.tpot_seconds.p_value;
-        judge(&mut cell.request_tps, CHANGE_MIN, Larger::Better);
+        judge(&mut cell.request_tps, change_min, Larger::Better);
         let changes = [&cell.ttft_seconds, &cell.tpot_seconds, &cell.request_tps, &cell.failure_ratio];
         cell.verdict = changes.map(|change| change.verdict).into_iter().max().unwrap_or(Verdict::Unchanged);
     }

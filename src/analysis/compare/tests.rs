@@ -70,7 +70,7 @@ fn side(ttft: &[f64], requests: u32, ok: u32) -> Side {
 }
 
 fn verdict_of(before: Side, after: Side) -> CellComparison<()> {
-    compare(vec![Pair { cell: (), before, after }]).remove(0)
+    compare(vec![Pair { cell: (), before, after }], CHANGE_MIN).remove(0)
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn simulate(pairs: u32, change: f64, correlation: f64) -> Vec<CellComparison<(u3
             before: level(&mut random, ttft, spread, correlation),
             after: level(&mut random, ttft * change, spread, correlation),
         });
-        compare(cells.into())
+        compare(cells.into(), CHANGE_MIN)
     };
     (0..pairs).flat_map(&mut pair).collect()
 }

@@ -35,6 +35,7 @@ CREATE TABLE levels (
     ok INTEGER NOT NULL,
     failures TEXT,
     ttft_count INTEGER, ttft_mean REAL, ttft_p50 REAL, ttft_p95 REAL, ttft_p99 REAL,
+    answer_count INTEGER, answer_mean REAL, answer_p50 REAL, answer_p95 REAL, answer_p99 REAL,
     tpot_count INTEGER, tpot_mean REAL, tpot_p50 REAL, tpot_p95 REAL, tpot_p99 REAL,
     request_tps_count INTEGER, request_tps_mean REAL, request_tps_p50 REAL, request_tps_p95 REAL, request_tps_p99 REAL,
     duration_count INTEGER, duration_mean REAL, duration_p50 REAL, duration_p95 REAL, duration_p99 REAL,
