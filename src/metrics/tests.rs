@@ -8,7 +8,7 @@ use chrono::DateTime;
 
 use super::*;
 use crate::{
-    analysis::{Knee, LevelSummary, Percentiles},
+    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles},
     config::{Config, FINDINGS_MAX, SeriesCount},
     measurement::{
         ConnectionUse, Failure, Flag, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens,
@@ -562,7 +562,9 @@ fn failed(outcome: impl Fn(Failure) -> Outcome, class: FailureClass) -> Measurem
 }
 
 fn level() -> LevelSummary {
-    let percentiles = |p50: f64, p95, p99| Some(Percentiles { count: 40, mean: p50, p50, p95, p99 });
+    let percentiles = |p50: f64, p95, p99| {
+        Some(Percentiles { count: 40, mean: p50, p50, p95, p99, intervals: PercentileIntervals::default() })
+    };
     LevelSummary {
         concurrency: 8,
         requests: 40,
@@ -578,6 +580,7 @@ fn level() -> LevelSummary {
         cached_ratio: None,
         client_saturated: None,
         incomplete: false,
+        ..LevelSummary::default()
     }
 }
 

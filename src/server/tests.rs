@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta};
 
 use super::*;
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -104,8 +104,22 @@ fn summary(count: usize) -> LevelSummary {
         requests: 42,
         ok: 40,
         failures: BTreeMap::from([(FailureClass::RateLimited, 2)]),
-        ttft_seconds: Some(Percentiles { count, mean: 0.21, p50: 0.2, p95: 0.3, p99: 0.4 }),
-        tpot_seconds: Some(Percentiles { count, mean: 0.02, p50: 0.0183, p95: 0.02, p99: 0.02 }),
+        ttft_seconds: Some(Percentiles {
+            count,
+            mean: 0.21,
+            p50: 0.2,
+            p95: 0.3,
+            p99: 0.4,
+            intervals: PercentileIntervals::default(),
+        }),
+        tpot_seconds: Some(Percentiles {
+            count,
+            mean: 0.02,
+            p50: 0.0183,
+            p95: 0.02,
+            p99: 0.02,
+            intervals: PercentileIntervals::default(),
+        }),
         request_tps: None,
         duration_seconds: None,
         throughput_tokens_per_second: Some(325.04),
@@ -114,6 +128,7 @@ fn summary(count: usize) -> LevelSummary {
         cached_ratio: None,
         client_saturated: None,
         incomplete: false,
+        ..LevelSummary::default()
     }
 }
 
