@@ -1,6 +1,6 @@
 //! Log lines on stderr: logfmt-like text or JSON, from `tracing`.
 
-use std::{fmt, io::IsTerminal as _};
+use std::fmt;
 
 use tokenprobe::cli::{LogArgs, LogFormat};
 use tracing::{
@@ -25,12 +25,12 @@ pub(crate) fn start(args: &LogArgs) {
     let level = LevelFilter::from_level(args.level);
     let others = if args.level == tracing::Level::TRACE { level } else { level.min(LevelFilter::WARN) };
     let filter = Targets::new().with_default(others).with_target("tokenprobe", level);
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     match args.format {
         LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
         LogFormat::Logfmt => {
-            registry.with(layer.with_ansi(std::io::stderr().is_terminal()).event_format(Logfmt)).init();
+            registry.with(layer.event_format(Logfmt)).init();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! argv, logging, runtime, exit code.
+//! argv, logging, limits, runtime, exit code.
 
 mod logging;
 
@@ -7,9 +7,22 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tokenprobe::cli::Cli;
 
+/// Every probe in flight needs a file descriptor: takes all that the system grants anyway.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::debug!(%error, "the limit of open files stays as it is");
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     logging::start(&cli.log);
+    raise_open_files();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(cli.run()),
         Err(error) => {

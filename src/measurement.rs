@@ -3,6 +3,7 @@
 //! A failed probe is a value here, never an `Err`. This module knows nothing of sockets, wire formats or
 //! clocks: every instant is a [`Duration`] since the probe's t0, which was read before a connection was acquired.
 
+pub mod rate_limit;
 pub mod record;
 
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod tests;
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::Serialize;
+
+use self::rate_limit::RateLimit;
 
 /// Everything one probe observed.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,8 @@ pub struct Measurement {
     pub fingerprint: Option<String>,
     /// The server's own id of the request (`x-request-id` and its kin), if any.
     pub request_id: Option<String>,
+    /// Allowances that the answer's headers told of.
+    pub rate_limits: Vec<RateLimit>,
     /// The visible text, kept only when asked for and only up to a limit.
     pub visible_text: Option<String>,
 }
@@ -324,6 +329,18 @@ impl Outcome {
             | Self::Error(failure) => Some(failure),
         }
     }
+
+    /// The same, to add to what it says.
+    #[must_use]
+    pub fn failure_mut(&mut self) -> Option<&mut Failure> {
+        match self {
+            Self::Ok => None,
+            Self::Partial(failure)
+            | Self::Empty(failure)
+            | Self::Unmeasurable(failure)
+            | Self::Error(failure) => Some(failure),
+        }
+    }
 }
 
 impl Timeline {
@@ -353,6 +370,7 @@ impl Measurement {
             served_model: None,
             fingerprint: None,
             request_id: None,
+            rate_limits: Vec::new(),
             visible_text: None,
         }
     }
@@ -365,18 +383,12 @@ impl Measurement {
 
     /// Passes everything the other side said through `redact`: a server may echo what it was sent.
     pub fn redact(&mut self, redact: impl Fn(&str) -> String) {
-        match &mut self.outcome {
-            Outcome::Ok => {}
-            Outcome::Partial(failure)
-            | Outcome::Empty(failure)
-            | Outcome::Unmeasurable(failure)
-            | Outcome::Error(failure) => {
-                failure.message = redact(&failure.message);
-                failure.subclass = failure.subclass.take().map(|words| match words {
-                    Cow::Borrowed(ours) => Cow::Borrowed(ours),
-                    Cow::Owned(theirs) => Cow::Owned(redact(&theirs)),
-                });
-            }
+        if let Some(failure) = self.outcome.failure_mut() {
+            failure.message = redact(&failure.message);
+            failure.subclass = failure.subclass.take().map(|words| match words {
+                Cow::Borrowed(ours) => Cow::Borrowed(ours),
+                Cow::Owned(theirs) => Cow::Owned(redact(&theirs)),
+            });
         }
         let said =
             [&mut self.finish_reason, &mut self.served_model, &mut self.fingerprint, &mut self.request_id];

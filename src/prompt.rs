@@ -62,10 +62,12 @@ const BUDGET_MAX: f64 = 4_000_000.0;
 pub fn build(nonce: Nonce, shape: Shape) -> String {
     let budget = shape.budget().clamp(0.0, BUDGET_MAX);
     let mut dice = Dice::new(nonce);
-    let mut text = match nonce {
+    let mut text = String::with_capacity(capacity(shape.tokens));
+    let head = match nonce {
         Nonce::Fresh(number) => format!("[probe {number:016x}]"),
         Nonce::Warm => "[probe warm]".to_owned(),
     };
+    text.push_str(&head);
     let mut left = budget - estimate_tokens(&text);
     let closing = closing(shape.language, left);
     left -= estimate_tokens(closing);
@@ -82,25 +84,39 @@ pub fn build(nonce: Nonce, shape: Shape) -> String {
     text
 }
 
+/// About how many bytes a prompt takes; a guess that is too small costs a copy.
+fn capacity(tokens: u32) -> usize {
+    const BYTES_PER_TOKEN: usize = 6;
+    /// For the nonce, and the sentence that turns out too long.
+    const ROOM_BYTES: usize = 256;
+    const CAPACITY_MAX: usize = 1 << 20;
+    (tokens as usize).saturating_mul(BYTES_PER_TOKEN).saturating_add(ROOM_BYTES).min(CAPACITY_MAX)
+}
+
 /// About how many tokens a byte-pair tokenizer of today makes of a text: a word is a little more than one, a
 /// punctuation mark one, and Chinese has three characters for two.
 #[must_use]
 pub fn estimate_tokens(text: &str) -> f64 {
     let mut tokens = 0.0;
     let mut run = Run::default();
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() || c == '\'' {
+    // Byte by byte: the prompt of every probe comes through here, and every worker waits for it.
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'\'' {
             run.letters += 1;
-            run.digits += u32::from(c.is_ascii_digit());
+            run.digits += u32::from(byte.is_ascii_digit());
             continue;
         }
-        tokens += std::mem::take(&mut run).tokens();
-        tokens += match c {
-            ' ' => 0.0,
+        if run.letters > 0 {
+            tokens += std::mem::take(&mut run).tokens();
+        }
+        tokens += match byte {
+            b' ' => 0.0,
             // A blank line is one token.
-            '\n' => TOKENS_PER_NEWLINE,
-            c if c.is_ascii() => 1.0,
-            _ => TOKENS_PER_CHINESE_CHAR,
+            b'\n' => TOKENS_PER_NEWLINE,
+            byte if byte.is_ascii() => 1.0,
+            // The first byte of a character, which stands for all of it.
+            0xc0.. => TOKENS_PER_CHINESE_CHAR,
+            _ => 0.0,
         };
     }
     tokens + run.tokens()
@@ -149,18 +165,22 @@ fn closing(language: PromptLanguage, room: f64) -> &'static str {
 fn push_paragraph(text: &mut String, left: &mut f64, chinese: bool, dice: &mut Dice) {
     push(text, left, "\n\n");
     for number in 0..SENTENCES_MIN + dice.below(SENTENCES_MORE) {
-        let sentence = if chinese { chinese::sentence(dice) } else { english::sentence(dice) };
         if number > 0 && !chinese {
             text.push(' ');
         }
-        let tokens = estimate_tokens(&sentence);
-        if tokens <= *left {
-            text.push_str(&sentence);
-            *left -= tokens;
+        let start = text.len();
+        if chinese {
+            chinese::push_sentence(text, dice);
         } else {
+            english::push_sentence(text, dice);
+        }
+        let tokens = estimate_tokens(text.get(start..).unwrap_or_default());
+        if tokens > *left {
+            let sentence = text.split_off(start);
             push_start(text, left, &sentence, chinese);
             return;
         }
+        *left -= tokens;
     }
 }
 

@@ -126,7 +126,9 @@ fn decide(levels: &[LevelSummary]) -> (Knee, Option<Decided>) {
         return (Knee::Failed, None);
     }
     // Beyond a level whose requests fail, throughput says nothing.
-    let failing = levels.windows(2).position(|pair| matches!(pair, [low, high] if fails_more(low, high)));
+    let failing = levels
+        .windows(2)
+        .position(|pair| matches!(pair, [low, high] if fails_more(low, high) || is_our_own_failing(high)));
     let sound = levels.get(..failing.map_or(levels.len(), |before| before + 1)).unwrap_or(levels);
     let by_gain = match Climb::of(sound) {
         Some(climb) => climb.knee(),
@@ -135,6 +137,8 @@ fn decide(levels: &[LevelSummary]) -> (Knee, Option<Decided>) {
     let Some(failing) = failing else { return by_gain };
     match (by_gain, levels.get(failing), levels.get(failing + 1)) {
         (found @ (Knee::Found(_), _), ..) => found,
+        // What this machine could not keep up with says nothing about the other.
+        (_, _, Some(high)) if is_our_own_failing(high) => (Knee::Unstable, None),
         (_, Some(low), Some(high)) => {
             let decided = Decided::Failures { to: high.concurrency, ratio: strained_share(high) };
             (Knee::Found(low.concurrency), Some(decided))
@@ -217,6 +221,10 @@ fn fails_more(low: &LevelSummary, high: &LevelSummary) -> bool {
     let before = strained_share(low);
     super::wilson(strained(high), high.requests)
         .is_some_and(|ratio| ratio.is_above(before.max(FAILURES_MAX)) && before <= 2.0 * FAILURES_MAX)
+}
+
+fn is_our_own_failing(level: &LevelSummary) -> bool {
+    level.client_saturated == Some(true) && level.failed() > 0
 }
 
 /// Failures that load can cause. A rejected key or a model that is gone says nothing about capacity.

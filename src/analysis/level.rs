@@ -11,7 +11,7 @@ use super::{
     percentile::percentile,
     steady::{little, rate_error},
 };
-use crate::measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement, TokenSource};
+use crate::measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement, Outcome, TokenSource};
 
 /// What a level's statistics need of one probe: small, and of the same size whatever the answer's length.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,10 @@ pub struct Sample {
     /// Whether the sample counts as a request of the level; a warm-up only contributes its tokens to the window.
     pub measured: bool,
     failure: Option<FailureClass>,
+    /// Got a whole answer, though perhaps all at once.
+    answered: bool,
     ttft: Option<Duration>,
+    first_answer_token: Option<Duration>,
     tpot: Option<Duration>,
     request_tps: Option<f64>,
     duration: Duration,
@@ -61,7 +64,9 @@ impl Sample {
             started,
             measured,
             failure: measurement.outcome.failure().map(|failure| failure.class),
+            answered: matches!(measurement.outcome, Outcome::Ok | Outcome::Unmeasurable(_)),
             ttft: line.first_token().filter(|_| ok),
+            first_answer_token: line.first_answer_token.filter(|_| ok),
             tpot: measurement.time_per_output_token().filter(|_| ok && counted),
             request_tps: measurement.output_tokens_per_second().filter(|_| ok && counted),
             duration: line.end,
@@ -138,9 +143,14 @@ pub fn summarize(
         ok: count(good().count()),
         failures,
         ttft_seconds: Percentiles::of_durations(good().filter_map(|sample| sample.ttft)),
+        first_answer_token_seconds: Percentiles::of_durations(
+            good().filter_map(|sample| sample.first_answer_token),
+        ),
         tpot_seconds: Percentiles::of_durations(good().filter_map(|sample| sample.tpot)),
         request_tps: Percentiles::of(good().filter_map(|sample| sample.request_tps).collect()),
-        duration_seconds: Percentiles::of_durations(good().map(|sample| sample.duration)),
+        duration_seconds: Percentiles::of_durations(
+            measured.iter().filter(|sample| sample.answered).map(|sample| sample.duration),
+        ),
         throughput_tokens_per_second: flow.map(|flow| flow.tokens_per_second),
         throughput_standard_error: flow.and_then(|flow| flow.standard_error),
         throughput_requests_per_second: flow.map(|flow| flow.requests_per_second),

@@ -34,11 +34,13 @@ pub struct LevelSummary {
     pub failures: BTreeMap<FailureClass, u32>,
     /// Time to first token, seconds.
     pub ttft_seconds: Option<Percentiles>,
+    /// Time to the first token that is not reasoning, seconds.
+    pub first_answer_token_seconds: Option<Percentiles>,
     /// Time per output token, seconds (only probes whose token count comes from the server).
     pub tpot_seconds: Option<Percentiles>,
     /// Output tokens per second of single requests.
     pub request_tps: Option<Percentiles>,
-    /// Duration of good requests, seconds.
+    /// Duration of requests that got a whole answer, streamed or not, seconds.
     pub duration_seconds: Option<Percentiles>,
     /// Tokens per second of the whole level while it was full.
     pub throughput_tokens_per_second: Option<f64>,

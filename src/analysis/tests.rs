@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
-    config::Objectives,
     measurement::{Failure, GapSketch, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens},
 };
 
@@ -43,6 +42,7 @@ fn probe(first: u64, last: u64, tokens: u64) -> Measurement {
         served_model: None,
         fingerprint: None,
         request_id: None,
+        rate_limits: Vec::new(),
         visible_text: None,
     }
 }
@@ -126,6 +126,7 @@ fn level(concurrency: u32, ok: u32, fail: u32, tps: f64, ttft_p95_ms: f64) -> Le
         ok,
         failures: BTreeMap::new(),
         ttft_seconds: (ok > 0).then_some(percentiles),
+        first_answer_token_seconds: None,
         tpot_seconds: None,
         request_tps: None,
         duration_seconds: None,

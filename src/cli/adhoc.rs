@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust, process_environment},
+    config::{
+        BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust,
+        process_environment,
+    },
     protocol::{MaxTokensField, Protocol, Timeouts},
 };
 
@@ -15,12 +18,15 @@ pub(super) struct EndpointArgs {
     /// Everything before the protocol's own path, for example `https://llm.example.com/v1`
     #[arg(long, value_name = "URL", conflicts_with = "config_file")]
     pub(super) base_url: Option<String>,
-    /// Wire format
+    /// Wire format: openai-chat, openai-completions, openai-responses, anthropic, gemini, ollama, dashscope, bedrock
     #[arg(long, value_name = "PROTOCOL", default_value = "openai-chat", value_parser = protocol)]
     pub(super) protocol: Protocol,
     /// Environment variable that holds the API key
     #[arg(long, value_name = "VAR")]
     pub(super) api_key_env: Option<String>,
+    /// Header that carries the key, in place of the protocol's own
+    #[arg(long, value_name = "NAME", requires = "api_key_env")]
+    pub(super) auth_header: Option<http::HeaderName>,
     /// Accept any TLS certificate
     #[arg(long)]
     pub(super) insecure: bool,
@@ -92,17 +98,24 @@ impl EndpointArgs {
         let api_key = match &self.api_key_env {
             Some(variable) => {
                 let secret = Secret::from_variable(variable, &process_environment);
-                Some(secret.map_err(|error| format!("--api-key-env: {error}"))?)
+                Some(secret.map_err(|_| {
+                    format!(
+                        "--api-key-env: \"{variable}\" is not set or empty: give the name of a variable that holds the key"
+                    )
+                })?)
             }
             None => None,
         };
         let redactor = Redactor::new(api_key.iter().cloned().collect());
-        let models = models.iter().map(|model| Arc::from(model.as_str())).collect();
+        let mut named = std::collections::HashSet::new();
+        let models = models.iter().filter(|model| named.insert(model.as_str()));
+        let models = models.map(|model| Arc::from(model.as_str())).collect();
         let mut target = Target::ad_hoc(base_url, self.protocol, models);
-        target.api_key = api_key;
+        target.credential = api_key.map_or(Credential::None, |key| Credential::Keys(vec![key]));
+        target.auth_header.clone_from(&self.auth_header);
         target.max_tokens_field = self.max_tokens_field;
         target.proxy.clone_from(&self.proxy);
-        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ca_file: None };
+        target.tls = TlsTrust { insecure_skip_verify: self.insecure, ..TlsTrust::default() };
         Ok((target, redactor))
     }
 }
@@ -110,6 +123,12 @@ impl EndpointArgs {
 /// `--prompt-language`
 pub(super) fn prompt_language(text: &str) -> Result<PromptLanguage, String> {
     named(text)
+}
+
+/// `--temperature`
+pub(super) fn temperature(text: &str) -> Result<f64, String> {
+    let temperature: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=100.0).contains(&temperature) { Ok(temperature) } else { Err("must be from 0 to 100".into()) }
 }
 
 /// `--prefix-cache`

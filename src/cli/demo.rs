@@ -12,6 +12,9 @@ use crate::{
 /// What the demo probes. Two targets, so that the quick sweep is not held up by the long ladder.
 const CONFIG: &str = include_str!("demo.toml");
 
+/// Memory for the ladder's largest level and not much more: a demo that runs for weeks must not grow for hours.
+const KV_TOKENS: u64 = 280_000;
+
 /// Starts the simulators and returns the configuration that probes them.
 ///
 /// # Errors
@@ -22,7 +25,10 @@ pub(super) async fn start(owned: &mut JoinSet<()>) -> Result<Config, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         owned.spawn(async move {
-            let settings = simulator::Settings::default();
+            let mut settings = simulator::Settings::default();
+            for model in &mut settings.models {
+                model.kv_tokens = KV_TOKENS;
+            }
             if let Err(error) = simulator::serve(listener, settings, std::future::pending()).await {
                 tracing::error!(%error, "the simulator stopped");
             }

@@ -92,6 +92,27 @@ impl Cli {
     }
 }
 
+/// A command line or configuration that cannot be carried out: what to tell, and how to exit.
+struct Refused {
+    code: u8,
+    text: String,
+}
+
+impl Refused {
+    fn usage(text: impl std::fmt::Display) -> Self {
+        Self { code: USAGE, text: format!("error: {text}") }
+    }
+
+    fn config(text: String) -> Self {
+        Self { code: CONFIG, text }
+    }
+
+    fn exit(self) -> ExitCode {
+        tell(&self.text);
+        ExitCode::from(self.code)
+    }
+}
+
 /// Resolves when the process is told to stop: SIGTERM, or Ctrl-C.
 async fn terminated() {
     use tokio::signal::unix::{SignalKind, signal};
@@ -128,7 +149,9 @@ fn print(text: &str) {
 }
 
 /// Tells the person at the terminal something that is not the result.
-#[allow(clippy::print_stderr, reason = "stderr is where everything but the result goes")]
+///
+/// A stderr that is closed or full must not cost the result: what cannot be told is not.
 fn tell(text: &str) {
-    eprintln!("{text}");
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -5,14 +5,14 @@ use std::{fmt::Write as _, process::ExitCode, sync::Arc, time::Duration};
 use clap::{Args, ValueEnum};
 
 use super::{
-    FAILED, USAGE,
-    adhoc::{EndpointArgs, TimeoutArgs, prompt_language},
+    FAILED, Refused,
+    adhoc::{EndpointArgs, TimeoutArgs, prompt_language, temperature},
     load, print, suggest, tell,
 };
 use crate::{
-    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target},
+    config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target, model_name},
     measurement::{
-        ConnectionUse, FailureClass, Measurement,
+        ConnectionUse, FailureClass, Measurement, TokenSource,
         record::{Record, Subject},
     },
     probe::{Endpoint, Lane, Shot, TraceId},
@@ -31,7 +31,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "base_url")]
     target: Option<String>,
     /// Model, exactly as the server names it
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", value_parser = model_name)]
     model: Option<String>,
     #[command(flatten)]
     endpoint: EndpointArgs,
@@ -48,7 +48,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Sampling temperature; left out when not given
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = temperature)]
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
@@ -70,10 +70,7 @@ enum Format {
 pub(super) async fn run(args: RequestArgs) -> ExitCode {
     let Chosen { target, redactor, model } = match choose(&args) {
         Ok(chosen) => chosen,
-        Err(Refused { code, text }) => {
-            tell(&text);
-            return ExitCode::from(code);
-        }
+        Err(refused) => return refused.exit(),
     };
     let prepared = match Endpoint::new(target, redactor) {
         Ok(endpoint) => Prepared::new(endpoint),
@@ -134,15 +131,6 @@ async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Mea
     }
 }
 
-struct Refused {
-    code: u8,
-    text: String,
-}
-
-fn usage(text: impl Into<String>) -> Refused {
-    Refused { code: USAGE, text: format!("error: {}", text.into()) }
-}
-
 /// What the flags ask for.
 struct Chosen {
     target: Arc<Target>,
@@ -152,9 +140,10 @@ struct Chosen {
 
 fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
     if let Some(base_url) = &args.endpoint.base_url {
-        let model = args.model.as_deref().ok_or_else(|| usage("--model is needed beside --base-url"))?;
+        let model =
+            args.model.as_deref().ok_or_else(|| Refused::usage("--model is needed beside --base-url"))?;
         let models = [model.to_owned()];
-        let (target, redactor) = args.endpoint.target(base_url, &models).map_err(usage)?;
+        let (target, redactor) = args.endpoint.target(base_url, &models).map_err(Refused::usage)?;
         return Ok(Chosen {
             target: Arc::new(target),
             redactor: Arc::new(redactor),
@@ -162,20 +151,19 @@ fn choose(args: &RequestArgs) -> Result<Chosen, Refused> {
         });
     }
     let name = args.target.as_deref().ok_or_else(|| {
-        usage(
+        Refused::usage(
             "which endpoint? give --base-url URL --model M, or --target NAME of the configuration file \
              (--config.file)",
         )
     })?;
-    let config =
-        load::config(args.config_file.as_deref()).map_err(|text| Refused { code: super::CONFIG, text })?;
+    let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let target = config.targets.iter().find(|target| *target.name == *name).ok_or_else(|| {
         let known: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
-        usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
+        Refused::usage(format!("no target \"{name}\" in the configuration; it has: {}", known.join(", ")))
     })?;
     let model = match &args.model {
         Some(model) => Arc::from(model.as_str()),
-        None => target.models.first().cloned().ok_or_else(|| usage("--model is needed"))?,
+        None => target.models.first().cloned().ok_or_else(|| Refused::usage("--model is needed"))?,
     };
     Ok(Chosen { target: target.clone(), redactor: Arc::new(config.redactor()), model })
 }
@@ -254,9 +242,12 @@ fn latencies(out: &mut String, measurement: &Measurement) {
     if line.first_reasoning_token.is_some() {
         let _ = writeln!(out, "to first answer token   {}", known(line.first_answer_token.map(millis)));
     }
-    let _ =
-        writeln!(out, "time per output token   {}", known(measurement.time_per_output_token().map(millis)));
-    let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}"));
+    // Chunks are not tokens: what is made of their count is no more than an estimate.
+    let estimate =
+        if measurement.tokens.source == TokenSource::ChunkCount { " (estimated from chunks)" } else { "" };
+    let tpot = measurement.time_per_output_token().map(|tpot| format!("{}{estimate}", millis(tpot)));
+    let _ = writeln!(out, "time per output token   {}", known(tpot));
+    let tps = measurement.output_tokens_per_second().map(|tps| format!("{tps:.1}{estimate}"));
     let _ = writeln!(out, "output tokens / second  {}", known(tps));
     let _ = writeln!(out, "longest chunk gap       {}", known(measurement.gaps.max().map(millis)));
     let tokens = &measurement.tokens;
@@ -274,11 +265,24 @@ fn latencies(out: &mut String, measurement: &Measurement) {
         let flags: Vec<&str> = measurement.flags.iter().map(|flag| flag.as_str()).collect();
         let _ = writeln!(out, "flags                   {}", flags.join(", "));
     }
+    for limit in &measurement.rate_limits {
+        let amount = |number: Option<f64>| number.map_or("?".into(), |number| number.to_string());
+        let reset = limit.reset.map(|reset| format!(", whole in {:.1} s", reset.as_secs_f64()));
+        let _ = writeln!(
+            out,
+            "rate limit              {} of {} {} left{}",
+            amount(limit.remaining),
+            amount(limit.limit),
+            limit.unit,
+            reset.unwrap_or_default()
+        );
+    }
     if let Some(id) = &measurement.request_id {
         let _ = writeln!(out, "request id              {id}");
     }
 }
 
 fn millis(duration: Duration) -> String {
-    format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
+    let millis = duration.as_secs_f64() * 1000.0;
+    if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.1} ms") }
 }

@@ -50,9 +50,6 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
     };
     if args.check {
         print(&Plan::new(&config, Utc::now()).to_string());
-        for warning in &config.warnings {
-            tell(&format!("warning: {warning}"));
-        }
         return ExitCode::SUCCESS;
     }
     for warning in &config.warnings {

@@ -64,7 +64,6 @@ fn time_scale(text: &str) -> Result<f64, String> {
 }
 
 /// Serves until `shutdown` completes. `environment` looks a variable up.
-#[expect(clippy::print_stderr, reason = "where it listens is said where a person looks")]
 pub async fn run(
     args: Args,
     environment: impl Fn(&str) -> Option<String>,
@@ -73,19 +72,19 @@ pub async fn run(
     let settings = match settings(&args, environment) {
         Ok(settings) => settings,
         Err(why) => {
-            eprintln!("error: {why}");
+            super::tell(&format!("error: {why}"));
             return ExitCode::from(2);
         }
     };
     let served = async {
         let listener = TcpListener::bind(args.listen_address).await?;
-        eprintln!("{}", welcome(listener.local_addr()?, &settings));
+        super::tell(&welcome(listener.local_addr()?, &settings));
         simulator::serve(listener, settings, shutdown).await
     };
     match served.await {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("error: cannot serve on {}: {why}", args.listen_address);
+            super::tell(&format!("error: cannot serve on {}: {why}", args.listen_address));
             ExitCode::FAILURE
         }
     }

@@ -7,12 +7,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
-    CONFIG, FAILED, USAGE,
-    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language},
+    FAILED, Refused,
+    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language, temperature},
     load, print, suggest, tell, terminated,
 };
 use crate::{
-    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep},
+    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name},
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
@@ -34,7 +34,7 @@ pub(super) struct SweepArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
     /// Model of the ad-hoc ladder; may be given more than once
-    #[arg(long = "model", value_name = "MODEL", requires = "base_url")]
+    #[arg(long = "model", value_name = "MODEL", requires = "base_url", value_parser = model_name)]
     models: Vec<String>,
     /// Concurrency levels, ascending
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8",
@@ -57,7 +57,7 @@ pub(super) struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Sampling temperature; left out when not given
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = temperature)]
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
@@ -81,19 +81,11 @@ struct Plan {
     histograms: Histograms,
 }
 
-struct Refused {
-    code: u8,
-    text: String,
-}
-
 /// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
 pub(super) async fn run(args: SweepArgs) -> ExitCode {
     let plan = match plan(&args) {
         Ok(plan) => plan,
-        Err(Refused { code, text }) => {
-            tell(&text);
-            return ExitCode::from(code);
-        }
+        Err(refused) => return refused.exit(),
     };
     let mut failed = false;
     let (brake, halt) = brake();
@@ -202,14 +194,13 @@ fn plan(args: &SweepArgs) -> Result<Plan, Refused> {
 
 fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Result<Prepared, Refused> {
     let endpoint = Endpoint::new(target.clone(), redactor.clone());
-    endpoint.map(Prepared::new).map_err(|error| Refused {
-        code: CONFIG,
-        text: format!("error: target \"{}\": {error}", target.name),
-    })
+    endpoint
+        .map(Prepared::new)
+        .map_err(|error| Refused::config(format!("error: target \"{}\": {error}", target.name)))
 }
 
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
-    let config = load::config(args.config_file.as_deref()).map_err(|text| Refused { code: CONFIG, text })?;
+    let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let redactor = Arc::new(config.redactor());
     let mut fleet = Fleet::default();
     for target in &config.targets {
@@ -220,9 +211,7 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
         let found = config.sweeps.iter().find(|sweep| *sweep.name == **name);
         sweeps.push(found.cloned().ok_or_else(|| {
             let known: Vec<&str> = config.sweeps.iter().map(|sweep| &*sweep.name).collect();
-            let text =
-                format!("error: no sweep \"{name}\" in the configuration; it has: {}", known.join(", "));
-            Refused { code: USAGE, text }
+            Refused::usage(format!("no sweep \"{name}\" in the configuration; it has: {}", known.join(", ")))
         })?);
     }
     if sweeps.is_empty() {
@@ -232,11 +221,10 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
-    let refused = |text: String| Refused { code: USAGE, text: format!("error: {text}") };
     if args.models.is_empty() {
-        return Err(refused("--model is needed beside --base-url; give it once per model".into()));
+        return Err(Refused::usage("--model is needed beside --base-url; give it once per model"));
     }
-    let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(refused)?;
+    let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(Refused::usage)?;
     let target = Arc::new(target);
     let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
     sweep.level = LevelSettings {

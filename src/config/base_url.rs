@@ -107,7 +107,9 @@ fn check_text(text: &str) -> Result<(), BaseUrlError> {
         return refuse("holds a user name or password; put the credential into `api_key` or `extra_headers`");
     }
     if text.contains('?') {
-        return refuse("has a query; cut it from the '?' on (a header can go into `extra_headers`)");
+        return refuse(
+            "has a query; cut it from the '?' on and write query = { name = \"value\" } beside it",
+        );
     }
     let Some((scheme, _)) = text.split_once("://") else {
         return Err(BaseUrlError(format!("has no scheme; write \"https://{text}\" or \"http://{text}\"")));

@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 use toml::de::DeTable;
 
 use super::{
-    Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target,
+    Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target, bounded,
     diagnostic::{At, Notes, Placed},
     file::{AnyDuration, ListenAddress, Zone},
     histograms, process_environment,
@@ -60,10 +60,12 @@ fn read(path: &Path) -> Result<String, String> {
     if metadata.is_dir() {
         return Err("is a directory; name the file in it".to_owned());
     }
-    if metadata.len() > FILE_BYTES_MAX {
-        return Err(format!("has {} bytes, more than a configuration may have", metadata.len()));
-    }
-    let bytes = fs::read(path).map_err(|error| format!("cannot be read: {error}; let this user read it"))?;
+    let bytes = bounded::read(path, FILE_BYTES_MAX).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::FileTooLarge {
+            return error.to_string();
+        }
+        format!("cannot be read: {error}; let this user read it")
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count() + 1;

@@ -78,6 +78,10 @@ value! {
     MaxTokens(u32) = |value| whole(value, 1..=1_000_000)
 }
 value! {
+    /// Tokens to think with.
+    ReasoningBudget(u32) = |value| whole(value, 0..=1_000_000)
+}
+value! {
     /// A number of series.
     MaxSeries(u32) = |value| whole(value, 1..=10_000_000)
 }
@@ -127,9 +131,17 @@ fn text<'v>(value: &'v Value, what: &str) -> Result<&'v str, String> {
     value.as_str().ok_or_else(|| format!("must be {what} in quotes, not {}", kind(value)))
 }
 
+/// A model's name as it may stand in a label and on a terminal.
+pub(crate) fn model_name(name: &str) -> Result<String, String> {
+    printable(name, "a model name", MODEL_CHARS_MAX)
+}
+
 fn word(value: &Value, what: &str, chars_max: usize) -> Result<String, String> {
-    let word = text(value, what)?;
-    if word.is_empty() {
+    printable(text(value, what)?, what, chars_max)
+}
+
+fn printable(word: &str, what: &str, chars_max: usize) -> Result<String, String> {
+    if word.trim().is_empty() {
         return Err(format!("is empty; write {what}"));
     }
     if word.trim() != word {
@@ -138,10 +150,16 @@ fn word(value: &Value, what: &str, chars_max: usize) -> Result<String, String> {
     if word.chars().count() > chars_max {
         return Err(format!("is longer than {chars_max} characters; it becomes a label, keep it short"));
     }
-    if word.chars().any(char::is_control) {
+    if word.chars().any(is_unprintable) {
         return Err("holds control characters; it becomes a label, keep it printable".to_owned());
     }
     Ok(word.to_owned())
+}
+
+/// Control characters, and those that only steer how text around them is drawn.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 fn duration(value: &Value) -> Result<Duration, String> {

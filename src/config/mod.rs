@@ -4,7 +4,10 @@
 //! the TOML's shape: the file's own values live in `file.rs` and are turned into these, table by table, by
 //! `document.rs`, `target.rs`, `sweep.rs` and `histograms.rs`.
 
+mod aws;
 mod base_url;
+mod bounded;
+mod credential;
 mod diagnostic;
 mod document;
 mod file;
@@ -17,6 +20,7 @@ mod section;
 mod series;
 mod sweep;
 mod target;
+mod written_secret;
 
 use std::{
     fmt,
@@ -35,8 +39,11 @@ use crate::{
     schedule::Schedule,
 };
 
+pub use aws::{Aws, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
+pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;
+pub(crate) use file::model_name;
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
 pub use redact::Redactor;
@@ -96,8 +103,12 @@ pub struct Target {
     pub base_url: BaseUrl,
     /// Wire format.
     pub protocol: Protocol,
-    /// Credential, sent as `Authorization: Bearer`.
-    pub api_key: Option<Secret>,
+    /// What proves who asks.
+    pub credential: Credential,
+    /// Header that carries it as it is; the protocol's own when unset.
+    pub auth_header: Option<HeaderName>,
+    /// Parameters added to every URL.
+    pub query: Vec<(String, Secret)>,
     /// Models, in file order, exactly as written.
     pub models: Vec<Arc<str>>,
     /// Members merged over every request body.
@@ -138,6 +149,8 @@ pub struct TlsTrust {
     pub insecure_skip_verify: bool,
     /// PEM file of the certificate authorities to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// The certificate shown to the target.
+    pub client_certificate: Option<ClientCertificate>,
 }
 
 /// `[[sweeps]]`: a named grid on a schedule.
@@ -172,6 +185,8 @@ pub struct LevelSettings {
     pub warmup_requests: u32,
     /// Most tokens to generate.
     pub max_tokens: u32,
+    /// Tokens to generate on top of those: what a model may spend on thinking before it answers.
+    pub reasoning_budget: u32,
     /// Sampling temperature; left out of the request when unset.
     pub temperature: Option<f64>,
     /// Deadlines of each probe.
@@ -282,7 +297,9 @@ impl Target {
             name: base_url.host().into(),
             base_url,
             protocol,
-            api_key: None,
+            credential: Credential::None,
+            auth_header: None,
+            query: Vec::new(),
             models,
             extra_body: Map::new(),
             extra_headers: Vec::new(),
@@ -294,12 +311,13 @@ impl Target {
         }
     }
 
-    /// Every credential of this target: key, header values, the proxy's userinfo.
+    /// Every credential of this target: keys and tokens, values of headers and parameters, the proxy's userinfo.
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {
         let headers = self.extra_headers.iter().map(|(_, value)| value.clone());
+        let query = self.query.iter().map(|(_, value)| value.clone());
         let proxy = self.proxy.as_ref().and_then(proxy_password);
-        self.api_key.iter().cloned().chain(headers).chain(proxy).collect()
+        self.credential.secrets().into_iter().chain(headers).chain(query).chain(proxy).collect()
     }
 }
 
@@ -316,7 +334,9 @@ impl fmt::Debug for Target {
             .field("base_url", &self.base_url.as_str())
             .field("protocol", &self.protocol)
             .field("models", &self.models)
-            .field("api_key", &self.api_key)
+            .field("credential", &self.credential)
+            .field("auth_header", &self.auth_header)
+            .field("query", &self.query)
             .finish_non_exhaustive()
     }
 }
@@ -369,6 +389,18 @@ impl LevelSettings {
     pub fn warmup(&self, concurrency: u32) -> u32 {
         self.warmup_requests.max(concurrency)
     }
+
+    /// Most tokens of a whole answer, thinking included.
+    #[must_use]
+    pub fn output_tokens_max(&self) -> u32 {
+        self.max_tokens.saturating_add(self.reasoning_budget)
+    }
+
+    /// Requests that keep a level's load while its last measured ones end: one per other worker at most.
+    #[must_use]
+    pub fn fillers(concurrency: u32) -> u32 {
+        concurrency.saturating_sub(1)
+    }
 }
 
 impl Default for Server {
@@ -386,6 +418,7 @@ impl Default for LevelSettings {
             requests: 40,
             warmup_requests: 1,
             max_tokens: 64,
+            reasoning_budget: 0,
             temperature: None,
             timeouts: Timeouts {
                 connect: Duration::from_secs(5),

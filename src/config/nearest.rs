@@ -1,7 +1,13 @@
 //! "Did you mean": the known word nearest to what was written.
 
+/// Nobody means one of our words by a longer one, and comparing takes the square of its length.
+const WORD_BYTES_MAX: usize = 128;
+
 /// The candidate with the fewest edits away from `word`, when it is close enough to be what was meant.
 pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    if word.len() > WORD_BYTES_MAX {
+        return None;
+    }
     let word = normalized(word);
     let allowed = (word.chars().count() / 3).max(1);
     candidates

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 
-use super::{Config, SeriesCount, Sweep};
+use super::{Config, LevelSettings, SeriesCount, Sweep};
 
 #[cfg(test)]
 mod tests;
@@ -89,11 +89,11 @@ impl SweepPlan {
         let mut run = Load::default();
         let mut rounds = 0_u64;
         for cell in sweep.cells() {
-            let warmup = sweep.level.warmup(cell.concurrency);
-            let requests = u64::from(sweep.level.requests) + u64::from(warmup);
+            let excluded = sweep.level.warmup(cell.concurrency) + LevelSettings::fillers(cell.concurrency);
+            let requests = u64::from(sweep.level.requests) + u64::from(excluded);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
-            run.output_tokens += requests * u64::from(sweep.level.max_tokens);
+            run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
             rounds += rounds_of(sweep, cell.concurrency);
         }
         Self {
@@ -136,19 +136,20 @@ fn rounds_of(sweep: &Sweep, concurrency: u32) -> u64 {
 fn runs_per_day(sweep: &Sweep, now: DateTime<Utc>) -> f64 {
     const MILLIS_PER_DAY: f64 = 86_400_000.0;
     let Some(end) = now.checked_add_signed(TimeDelta::days(DAYS)) else { return 0.0 };
-    let mut count = 0_usize;
-    let mut last = now;
-    for start in sweep.schedule.starts_after(now).take_while(|start| *start <= end).take(STARTS_COUNTED_MAX) {
-        (count, last) = (count + 1, start);
-    }
-    let span = if count == STARTS_COUNTED_MAX { last - now } else { end - now };
-    count as f64 * MILLIS_PER_DAY / span.num_milliseconds().max(1) as f64
+    let mut starts =
+        sweep.schedule.starts_after(now).take_while(|start| *start <= end).take(STARTS_COUNTED_MAX);
+    let Some(first) = starts.next() else { return 0.0 };
+    let (more, last) = starts.fold((0_usize, first), |(more, _), start| (more + 1, start));
+    // From start to start, so that a regular schedule comes out even whenever it is asked; over the whole span
+    // where there are too few of them for that.
+    let (runs, span) = if more < 2 { (more + 1, end - now) } else { (more, last - first) };
+    runs as f64 * MILLIS_PER_DAY / span.num_milliseconds().max(1) as f64
 }
 
 /// Only what is certain: the fastest service there is would not be done in time.
 fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
     let interval = plan.interval?;
-    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.max_tokens);
+    let decode = FASTEST_DECODE_PER_TOKEN.saturating_mul(sweep.level.output_tokens_max());
     let shortest: Duration = sweep
         .cells()
         .map(|cell| {

@@ -12,6 +12,8 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::bounded;
+
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +58,8 @@ enum Source {
     Literal,
     Variable(String),
     File(PathBuf),
+    /// Given out by somebody else while the program runs.
+    Issued,
 }
 
 struct Held {
@@ -118,6 +122,18 @@ impl Secret {
         Ok(Self::with(Source::File(path.to_owned()), held, true))
     }
 
+    /// A room for a value that is issued while the program runs and changes: empty at first.
+    #[must_use]
+    pub fn issued() -> Self {
+        let held = Held { value: SecretString::default(), former: Vec::new(), stamp: None, padded: false };
+        Self::with(Source::Issued, held, true)
+    }
+
+    /// Takes a newly issued value; those before it stay redacted for a while.
+    pub fn renew(&self, value: &str) {
+        self.held().replace(SecretString::from(value));
+    }
+
     /// The value as of now, without surrounding white space. A file that has changed is read again; when that
     /// fails, the last good value is given.
     #[must_use]
@@ -141,6 +157,11 @@ impl Secret {
         matches!(self.0.source, Source::Literal)
     }
 
+    /// Whether it is a credential for certain.
+    pub(super) fn is_sensitive(&self) -> bool {
+        self.0.sensitive
+    }
+
     /// Where it comes from, for a person: `environment variable X`, `file /run/x`, `literal`.
     #[must_use]
     pub fn source(&self) -> String {
@@ -148,6 +169,7 @@ impl Secret {
             Source::Literal => "literal".to_owned(),
             Source::Variable(name) => format!("environment variable {name}"),
             Source::File(path) => format!("file {}", path.display()),
+            Source::Issued => "issued".to_owned(),
         }
     }
 
@@ -155,8 +177,8 @@ impl Secret {
     /// length from which one is worth hiding.
     pub(super) fn values(&self) -> (Vec<SecretString>, usize) {
         let held = self.held();
-        let values = std::iter::once(&held.value).chain(&held.former).cloned().collect();
-        (values, if self.0.sensitive { SENSITIVE_CHARS_MIN } else { PLAIN_CHARS_MIN })
+        let values = std::iter::once(&held.value).chain(&held.former).cloned();
+        (values.collect(), if self.0.sensitive { SENSITIVE_CHARS_MIN } else { PLAIN_CHARS_MIN })
     }
 
     fn with(source: Source, held: Held, sensitive: bool) -> Self {
@@ -197,10 +219,14 @@ impl Held {
             return;
         };
         (self.stamp, self.padded) = (fresh.stamp, fresh.padded);
-        if fresh.value.expose_secret() == self.value.expose_secret() {
+        self.replace(fresh.value);
+    }
+
+    fn replace(&mut self, fresh: SecretString) {
+        if fresh.expose_secret() == self.value.expose_secret() {
             return;
         }
-        self.former.insert(0, std::mem::replace(&mut self.value, fresh.value));
+        self.former.insert(0, std::mem::replace(&mut self.value, fresh));
         self.former.truncate(FORMER_VALUES_MAX);
     }
 }
@@ -212,22 +238,33 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
 
 fn read(path: &Path) -> io::Result<(String, Stamp)> {
     let stamp = stamp(path)?;
-    if stamp.bytes > SECRET_BYTES_MAX {
-        return Err(io::Error::other(format!("{} bytes are too many for a secret", stamp.bytes)));
-    }
-    Ok((fs::read_to_string(path)?, stamp))
+    let text = String::from_utf8(bounded::read(path, SECRET_BYTES_MAX)?).map_err(io::Error::other)?;
+    Ok((text, stamp))
 }
 
 /// Whether a file holds at least one PEM certificate.
 pub(super) fn check_certificates(path: &Path) -> Result<(), SecretError> {
-    const MARK: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    check_pem(path, &["-----BEGIN CERTIFICATE-----"], "certificate")
+}
+
+/// Whether a file holds a PEM private key that needs no passphrase.
+pub(super) fn check_private_key(path: &Path) -> Result<(), SecretError> {
+    const MARKS: [&str; 3] =
+        ["-----BEGIN PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN EC PRIVATE KEY-----"];
+    check_pem(path, &MARKS, "private key without a passphrase")
+}
+
+fn check_pem(path: &Path, marks: &[&str], what: &str) -> Result<(), SecretError> {
+    /// A system's whole bundle has a quarter of a megabyte.
+    const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
     let shown = path.display();
-    let bytes = fs::read(path)
+    let bytes = bounded::read(path, CERTIFICATES_BYTES_MAX)
         .map_err(|error| SecretError(format!("cannot read {shown}: {error}; correct the path")))?;
-    if bytes.windows(MARK.len()).any(|window| window == MARK) {
+    let holds = |mark: &&str| bytes.windows(mark.len()).any(|window| window == mark.as_bytes());
+    if marks.iter().any(holds) {
         return Ok(());
     }
-    Err(SecretError(format!("{shown} holds no PEM certificate; export the authority as PEM")))
+    Err(SecretError(format!("{shown} holds no PEM {what}; export it as PEM")))
 }
 
 impl fmt::Debug for Secret {

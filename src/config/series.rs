@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{Histograms, Objectives, Sweep};
-use crate::measurement::FailureClass;
+use crate::measurement::{FailureClass, rate_limit::RateLimitUnit};
 
 /// Series by what they multiply with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) const FINDINGS_MAX: usize = 16;
 const PER_LADDER: usize = 2 + 4 + 3 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
-/// `up` of a target and model, and `failing` by error class.
-const PER_MODEL: usize = 1 + FailureClass::ALL.len();
+/// `up` of a target and model, `failing` by error class, and three `rate_limit*` by unit.
+const PER_MODEL: usize = 1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len();
 /// `connection_phase_seconds`: three phases, 13 bounds.
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.

@@ -9,7 +9,7 @@ use super::{
     diagnostic::{At, Notes, Placed},
     file::{
         AnyDuration, Concurrency, Flag, MaxTokens, Model, Name, PositiveDuration, PositiveRatio,
-        PromptTokens, Ratio, Requests, Temperature, Text, WarmupRequests, Zone,
+        PromptTokens, Ratio, ReasoningBudget, Requests, Temperature, Text, WarmupRequests, Zone,
     },
     nearest::mend,
     section::Section,
@@ -35,6 +35,7 @@ pub(super) struct SweepKeys {
     requests_per_level: Option<Placed<Requests>>,
     warmup_requests: Option<Placed<WarmupRequests>>,
     max_tokens: Option<Placed<MaxTokens>>,
+    reasoning_budget: Option<Placed<ReasoningBudget>>,
     temperature: Option<Placed<Temperature>>,
     timeout: TimeoutKeys,
     objectives: ObjectiveKeys,
@@ -124,6 +125,7 @@ impl SweepKeys {
             requests_per_level: section.value("requests_per_level").or(defaults.requests_per_level),
             warmup_requests: section.value("warmup_requests").or(defaults.warmup_requests),
             max_tokens: section.value("max_tokens").or(defaults.max_tokens),
+            reasoning_budget: section.value("reasoning_budget").or(defaults.reasoning_budget),
             temperature: section.value("temperature").or(defaults.temperature),
             timeout: TimeoutKeys::read(section, defaults.timeout),
             objectives: ObjectiveKeys::read(section, defaults.objectives),
@@ -141,6 +143,7 @@ impl SweepKeys {
         LevelSettings {
             requests: self.requests_per_level.as_ref().map_or(default.requests, |v| v.value.0),
             warmup_requests: self.warmup_requests.as_ref().map_or(default.warmup_requests, |v| v.value.0),
+            reasoning_budget: self.reasoning_budget.as_ref().map_or(default.reasoning_budget, |v| v.value.0),
             max_tokens: self.max_tokens.as_ref().map_or(default.max_tokens, |v| v.value.0),
             temperature: self.temperature.as_ref().map(|v| v.value.0),
             timeouts,

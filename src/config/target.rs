@@ -11,14 +11,14 @@ use std::{
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
-use toml::{Spanned, de::DeValue};
 
 use super::{
-    HttpVersion, Target, TlsTrust,
-    diagnostic::{At, Placed},
+    ClientCertificate, Credential, HttpVersion, Target, TlsTrust, credential,
+    diagnostic::Placed,
     file::{Base, FilePath, Flag, Model, Name, Text},
-    secret::{Environment, Secret, SecretError, check_certificates},
-    section::{Section, kind, mask_texts},
+    secret::{Environment, Secret, SecretError, check_certificates, check_private_key},
+    section::{Section, kind},
+    written_secret::written_secret,
 };
 use crate::protocol::{MaxTokensField, Protocol};
 
@@ -30,7 +30,16 @@ pub(super) struct Surroundings<'a> {
     pub directory: &'a Path,
 }
 
-const PROTOCOLS: [&str; 2] = ["openai-chat", "openai-completions"];
+const PROTOCOLS: [&str; 8] = [
+    "openai-chat",
+    "openai-completions",
+    "openai-responses",
+    "anthropic",
+    "gemini",
+    "ollama",
+    "dashscope",
+    "bedrock",
+];
 const MAX_TOKENS_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 const HTTP_VERSIONS: [&str; 3] = ["auto", "1.1", "2"];
 /// Headers the client itself writes; another value would break the request or the measurement.
@@ -56,8 +65,10 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     let max_tokens_field: MaxTokensField =
         section.choice("max_tokens_field", &MAX_TOKENS_FIELDS).unwrap_or_default();
     let http_version: HttpVersion = section.choice("http_version", &HTTP_VERSIONS).unwrap_or_default();
-    let api_key = api_key(&section, surroundings);
-    let extra_headers = extra_headers(&section, surroundings, api_key.is_some());
+    let credential = credential::read(&section, surroundings, base_url.as_ref().map(|url| &url.value.0));
+    let auth_header = credential::header(&section, &credential);
+    let extra_headers = extra_headers(&section, surroundings, !matches!(credential, Credential::None));
+    let query = query(&section, surroundings);
     let extra_body = extra_body(&section);
     let proxy = proxy(&section);
     let tls = tls(&section, surroundings);
@@ -73,7 +84,9 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
         name: name.value.0.into(),
         base_url: base_url?.value.0,
         protocol,
-        api_key,
+        credential,
+        auth_header,
+        query,
         models: models?,
         extra_body,
         extra_headers,
@@ -101,98 +114,12 @@ fn models(section: &Section<'_>) -> Option<Vec<Arc<str>>> {
     Some(models.iter().map(|model| Arc::from(model.value.0.as_str())).collect())
 }
 
-fn api_key(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<Secret> {
-    let raw = section.raw("api_key")?;
-    let at = section.at("api_key", raw.span());
-    let secret = secret(section, "api_key", &at, raw, surroundings, Secret::literal)?;
-    let notes = section.notes();
-    let value = secret.reveal();
-    if HeaderValue::from_str(value.expose_secret()).is_err() || !value.expose_secret().is_ascii() {
-        let source = secret.source();
-        notes.complain(
-            &at,
-            format!("the key ({source}) holds characters a header cannot carry; copy it again"),
-        );
-    }
-    if value.expose_secret().to_ascii_lowercase().starts_with("bearer ") {
-        notes.complain(&at, "the key begins with \"Bearer \", which is added; leave it out");
-    }
-    if secret.is_literal() {
-        notes.warn(&at, "is written in the file; { env = \"...\" } or { file = \"...\" } keeps it out of it");
-    }
-    if secret.was_padded() {
-        let message = format!("the key ({}) has white space around it, which is cut off", secret.source());
-        notes.warn(&at, &message);
-    }
-    Some(secret)
-}
-
-/// A secret in any of its three forms: `{ env = "X" }`, `{ file = "/path" }`, or the value itself.
-fn secret(
-    section: &Section<'_>,
-    key: &'static str,
-    at: &At,
-    raw: &Spanned<DeValue<'_>>,
-    surroundings: &Surroundings<'_>,
-    literal: fn(&str) -> Result<Secret, SecretError>,
-) -> Option<Secret> {
-    let notes = section.notes();
-    let form = "{ env = \"VARIABLE\" }, { file = \"/path\" } or a string";
-    let DeValue::Table(table) = raw.get_ref() else {
-        notes.mask(raw.span());
-        let secret = match raw.get_ref().as_str() {
-            Some(text) => literal(text).map_err(|error| error.to_string()),
-            None => Err(format!("must be {form}, not {}", kind(raw.get_ref()))),
-        };
-        return secret.map_err(|message| notes.complain(at, message)).ok();
-    };
-    for form in ["env", "file"] {
-        notes.know(format!("targets.{key}.{form}"));
-    }
-    let mut entries = table.iter();
-    let (Some((form_key, value)), None) = (entries.next(), entries.next()) else {
-        mask_texts(notes, raw);
-        notes.complain(at, format!("must hold exactly one of `env` and `file`; write {form}"));
-        return None;
-    };
-    let key_place = at.place.trim_end_matches('"');
-    let value_at = At { span: value.span(), place: format!("{key_place}.{}\"", form_key.get_ref()) };
-    let result = match (form_key.get_ref().as_ref(), value.get_ref().as_str()) {
-        ("env", Some(name)) if is_variable_name(name) => {
-            Secret::from_variable(name, surroundings.environment).map_err(|error| error.to_string())
-        }
-        // Whoever puts the key itself here must not read it in an error message.
-        ("env", Some(_)) => {
-            notes.mask(value.span());
-            Err("is not the name of an environment variable; write one like \"GATEWAY_API_KEY\"".to_owned())
-        }
-        ("file", Some(path)) => {
-            let path = surroundings.directory.join(path);
-            Secret::from_file(&path).map_err(|error| error.to_string())
-        }
-        ("env" | "file", None) => {
-            notes.mask(value.span());
-            Err(format!("must be a string, not {}", kind(value.get_ref())))
-        }
-        _ => {
-            mask_texts(notes, raw);
-            Err(format!("unknown key; write {form}"))
-        }
-    };
-    result.map_err(|message| notes.complain(&value_at, message)).ok()
-}
-
 /// Hides a URL that holds a credential where URLs have them.
 fn mask_url(section: &Section<'_>, key: &'static str) {
     let Some(raw) = section.raw(key) else { return };
     if raw.get_ref().as_str().is_none_or(|text| text.contains(['@', '?'])) {
         section.notes().mask(raw.span());
     }
-}
-
-fn is_variable_name(name: &str) -> bool {
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 fn extra_headers(
@@ -216,7 +143,7 @@ fn extra_headers(
         let is_credential = CREDENTIAL_WORDS.iter().any(|word| header.as_str().contains(word));
         let literal = if is_credential { Secret::literal } else { Secret::plain };
         let at = headers.at(name.value, raw.span());
-        let Some(value) = secret(&headers, "extra_headers", &at, raw, surroundings, literal) else {
+        let Some(value) = written_secret(&headers, "extra_headers", &at, raw, surroundings, literal) else {
             continue;
         };
         if HeaderValue::from_str(value.reveal().expose_secret()).is_err() {
@@ -237,7 +164,25 @@ fn refused_header(header: &HeaderName, has_key: bool) -> Option<String> {
         return Some("is written by tokenprobe itself; remove it".to_owned());
     }
     (has_key && header == http::header::AUTHORIZATION)
-        .then(|| "is already made from `api_key`; remove one of the two".to_owned())
+        .then(|| "is already made from the target's credential; remove one of the two".to_owned())
+}
+
+/// Parameters behind every URL, as gateways and Azure want them.
+fn query(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Vec<(String, Secret)> {
+    let Some(query) = section.section("query") else { return Vec::new() };
+    let mut list = Vec::new();
+    for (name, raw) in query.entries() {
+        let lower = name.value.to_ascii_lowercase();
+        let is_credential = CREDENTIAL_WORDS.iter().any(|word| lower.contains(word));
+        let literal = if is_credential { Secret::literal } else { Secret::plain };
+        let at = query.at(name.value, raw.span());
+        let Some(value) = written_secret(&query, "query", &at, raw, surroundings, literal) else { continue };
+        if is_credential && value.is_literal() {
+            query.notes().warn(&at, "looks like a credential; { env = \"...\" } keeps it out of the file");
+        }
+        list.push((name.value.to_owned(), value));
+    }
+    list
 }
 
 /// A table, or JSON in a string for what TOML cannot say (`null`).
@@ -298,8 +243,26 @@ fn tls(section: &Section<'_>, surroundings: &Surroundings<'_>) -> TlsTrust {
     if let Some(skip) = skip.as_ref().filter(|skip| skip.value.0) {
         tls.notes().warn(&skip.at, "accepts any certificate, so the key can be stolen; ca_file is safer");
     }
+    let client_certificate = client_certificate(&tls, surroundings);
     tls.finish();
-    TlsTrust { insecure_skip_verify: skip.is_some_and(|skip| skip.value.0), ca_file }
+    TlsTrust { insecure_skip_verify: skip.is_some_and(|skip| skip.value.0), ca_file, client_certificate }
+}
+
+fn client_certificate(tls: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<ClientCertificate> {
+    let file = |key: &'static str, check: fn(&Path) -> Result<(), SecretError>| {
+        let path = tls.value::<FilePath>(key)?;
+        let full = surroundings.directory.join(&path.value.0);
+        check(&full).map_err(|error| tls.notes().complain(&path.at, error.to_string())).ok()?;
+        Some(full)
+    };
+    let cert_file = file("client_cert_file", check_certificates);
+    let key_file = file("client_key_file", check_private_key);
+    for (key, other) in [("client_cert_file", "client_key_file"), ("client_key_file", "client_cert_file")] {
+        if tls.raw(key).is_none() && tls.raw(other).is_some() {
+            tls.missing(key, "a client certificate needs its key, and a key its certificate: add the other");
+        }
+    }
+    Some(ClientCertificate { cert_file: cert_file?, key_file: key_file? })
 }
 
 fn ca_file(tls: &Section<'_>, path: &Placed<FilePath>, surroundings: &Surroundings<'_>) -> Option<PathBuf> {

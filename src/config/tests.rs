@@ -55,8 +55,34 @@ fn invalid_files_say_what_is_wrong() {
 
 #[test]
 fn valid_files_are_read() {
-    for file in files("tests/config/valid").into_iter().chain(files("config/examples")) {
+    for file in files("tests/config/valid") {
         read(&file).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Each example says what must be set, and warns of nothing once it is.
+#[test]
+fn the_examples_can_be_used() {
+    for file in files("config/examples") {
+        let text = fs::read_to_string(&file).unwrap();
+        let names = std::cell::RefCell::new(Vec::new());
+        let everything = |name: &str| {
+            names.borrow_mut().push(name.to_owned());
+            Ok(format!("value-of-{name}"))
+        };
+        let config =
+            Config::parse(&text, Path::new(&file), &everything).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.warnings, [""; 0], "{file}");
+        let head: String = text.lines().take_while(|line| line.starts_with('#')).collect();
+        let optional = ["AWS_SESSION_TOKEN"];
+        for name in names.take().iter().filter(|name| !optional.contains(&name.as_str())) {
+            assert!(head.contains(name), "{file} does not say that {name} must be set");
+        }
+        let probed: Vec<_> =
+            config.sweeps.iter().flat_map(|sweep| &sweep.targets).map(|(target, _)| &target.name).collect();
+        for target in &config.targets {
+            assert!(probed.contains(&&target.name), "{file}: nothing probes {}", target.name);
+        }
     }
 }
 
@@ -107,7 +133,12 @@ fn every_key_shown_as_a_comment_can_be_used() {
         });
         let text = lines.collect::<Vec<_>>().join("\n");
         let Err(error) = parse(&text) else { continue };
-        let lacks = ["GATEWAY_TOKEN is not set", "cannot read /run/secrets/gateway", "cannot read ca.pem"];
+        let lacks = [
+            "GATEWAY_TOKEN is not set",
+            "cannot read /run/secrets/gateway",
+            "cannot read ca.pem",
+            "AWS_SECRET_ACCESS_KEY are not set",
+        ];
         let error = error.to_string();
         assert!(lacks.iter().any(|lack| error.contains(lack)), "{line}: {error}");
     }
@@ -137,8 +168,11 @@ fn every_key_arrives() {
         !text.contains("sk-environment") && !text.contains("file-key") && !text.contains("proxy-password")
     );
     snapshot("every_key", &text);
-    let [one, two] = &config.targets[..] else { panic!("two targets") };
-    let key = |target: &Target| target.api_key.as_ref().unwrap().reveal().expose_secret().to_owned();
+    let [one, two, ..] = &config.targets[..] else { panic!("two targets") };
+    let key = |target: &Target| {
+        let Credential::Keys(keys) = &target.credential else { panic!("{:?}", target.credential) };
+        keys[0].reveal().expose_secret().to_owned()
+    };
     assert_eq!((key(one).as_str(), key(two).as_str()), ("sk-environment-0123456789", "file-key-0123456789"));
     assert_eq!(one.base_url.join("/completions"), "https://host.example/api/completions");
     assert_eq!(one.extra_headers.len(), 2);
@@ -159,8 +193,8 @@ fn unwise_files_warn() {
 #[test]
 fn the_redactor_knows_every_secret() {
     let config = read("tests/config/valid/every_key.toml").unwrap_or_else(|error| panic!("{error}"));
-    let text = "sk-environment-0123456789 file-key-0123456789 proxy-password search";
-    assert_eq!(config.redactor().redact(text), "[redacted] [redacted] [redacted] search");
+    let text = "sk-environment-0123456789 file-key-0123456789 proxy-password search query-secret";
+    assert_eq!(config.redactor().redact(text), "[redacted] [redacted] [redacted] search [redacted]");
 }
 
 #[test]

@@ -112,6 +112,8 @@ impl Daemon {
 /// Everything the loop changes.
 struct State {
     config: Arc<Config>,
+    /// `[server]` as it was at the start: a reload does not change it.
+    served: crate::config::Server,
     source: Source,
     fleet: Fleet,
     observer: Observer,
@@ -130,6 +132,7 @@ impl State {
         let Daemon { config, source, fleet, observer, in_flight, readiness, commands } = daemon;
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
+            served: config.server.clone(),
             config,
             source,
             fleet,
@@ -286,7 +289,7 @@ impl State {
     }
 
     fn take_over(&mut self, config: Config, fleet: Fleet) {
-        if config.server != self.config.server {
+        if config.server != self.served {
             tracing::warn!("[server] changed: that takes a restart, the rest is reloaded");
         }
         let now = Utc::now();

@@ -191,7 +191,7 @@ impl Observer {
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
             prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
         let skip = match cause {
-            Cause::Fatal(..) => LevelSkip::Fatal,
+            Cause::Fatal(..) | Cause::NotStreaming(_) => LevelSkip::Fatal,
             Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
             Cause::AfterKnee(_) => LevelSkip::AfterKnee,
             Cause::Stopped => return,

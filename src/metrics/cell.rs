@@ -12,7 +12,10 @@ use crate::{
     analysis::{LevelSummary, Percentiles},
     cell::Cell,
     config::Objectives,
-    measurement::{FailureClass, Measurement, Outcome, TokenSource},
+    measurement::{
+        FailureClass, Measurement, Outcome, TokenSource,
+        rate_limit::{RateLimit, RateLimitUnit},
+    },
 };
 
 /// The series of one cell.
@@ -41,7 +44,17 @@ struct SharedMetrics {
     reasoning_tokens: Counter,
     up: Gauge,
     failing: Vec<(FailureClass, Gauge)>,
+    allowances: Vec<Allowance>,
     phases: Vec<(Phase, Histogram)>,
+}
+
+/// The gauges of one unit of a rate limit.
+#[derive(Debug)]
+struct Allowance {
+    unit: RateLimitUnit,
+    limit: Gauge,
+    remaining: Gauge,
+    reset: Gauge,
 }
 
 #[derive(Debug)]
@@ -172,6 +185,15 @@ impl SharedMetrics {
             let key = (endpoint.clone(), *class);
             (*class, metrics.failing.child(&key))
         });
+        let allowances = RateLimitUnit::ALL.iter().map(|unit| {
+            let key = (endpoint.clone(), *unit);
+            Allowance {
+                unit: *unit,
+                limit: metrics.rate_limit.child(&key),
+                remaining: metrics.rate_limit_remaining.child(&key),
+                reset: metrics.rate_limit_reset.child(&key),
+            }
+        });
         let phases = Phase::ALL.iter().map(|phase| {
             let key = (cell.target.clone(), *phase);
             (*phase, metrics.connection_phase.child(&key))
@@ -183,6 +205,7 @@ impl SharedMetrics {
             reasoning_tokens: metrics.reasoning_tokens.child(&model),
             up: metrics.up.child(&endpoint),
             failing: failing.collect(),
+            allowances: allowances.collect(),
             phases: phases.collect(),
         }
     }
@@ -198,6 +221,12 @@ impl SharedMetrics {
         for (class, gauge) in &self.failing {
             gauge.set(Some(f64::from(u8::from(reason == Some(*class)))));
         }
+        // A probe without an answer says nothing of allowances.
+        if measurement.timeline.headers.is_some() {
+            for allowance in &self.allowances {
+                allowance.set(&measurement.rate_limits);
+            }
+        }
         for (phase, histogram) in &self.phases {
             let span = match phase {
                 Phase::Dns => measurement.timeline.dns,
@@ -208,6 +237,15 @@ impl SharedMetrics {
                 histogram.observe(span.as_secs_f64());
             }
         }
+    }
+}
+
+impl Allowance {
+    fn set(&self, told: &[RateLimit]) {
+        let told = told.iter().find(|told| told.unit == self.unit);
+        self.limit.set(told.and_then(|told| told.limit));
+        self.remaining.set(told.and_then(|told| told.remaining));
+        self.reset.set(told.and_then(|told| told.reset).map(|reset| reset.as_secs_f64()));
     }
 }
 

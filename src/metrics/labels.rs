@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     analysis::Knee,
     cell::Cell,
-    measurement::{FailureClass, named},
+    measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     version,
 };
 
@@ -248,4 +248,14 @@ macro_rules! one_label {
         })+
     };
 }
-one_label!(FailureClass, ObjectiveKind, LadderState, Quantile, Phase, SweepResult, SkipReason, LevelSkip);
+one_label!(
+    FailureClass,
+    RateLimitUnit,
+    ObjectiveKind,
+    LadderState,
+    Quantile,
+    Phase,
+    SweepResult,
+    SkipReason,
+    LevelSkip
+);

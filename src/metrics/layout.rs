@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cell::Cell,
     config::{Config, Objectives, Sweep},
-    measurement::FailureClass,
+    measurement::{FailureClass, rate_limit::RateLimitUnit},
 };
 
 /// Everything that has series.
@@ -111,8 +111,8 @@ impl Layout {
             + within
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            // `up` and `failing`.
-            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len())
+            // `up`, `failing`, three gauges by unit of a rate limit.
+            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len())
             + self.objective_limits().len()
             + self.objective_ratios().len()
             + self.targets().len() * per_target
@@ -137,7 +137,8 @@ impl Layout {
         bounds.into_iter().map(Histogram::series).sum()
     }
 
-    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
+    /// Every cell, sweep by sweep.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.sweeps.iter().flat_map(|sweep| &sweep.cells)
     }
 

@@ -37,7 +37,7 @@ pub use text::CONTENT_TYPE;
 use crate::{
     cell::Cell,
     config::Objectives,
-    measurement::{FailureClass, GapSketch},
+    measurement::{FailureClass, GapSketch, rate_limit::RateLimitUnit},
 };
 use family::{Exposed, Family};
 use labels::{Build, LabelSet};
@@ -72,6 +72,9 @@ pub struct Metrics {
     up: Family<Endpoint, Gauge>,
     failing: Family<(Endpoint, FailureClass), Gauge>,
     connection_phase: Family<(Arc<str>, Phase), Histogram>,
+    rate_limit: Family<(Endpoint, RateLimitUnit), Gauge>,
+    rate_limit_remaining: Family<(Endpoint, RateLimitUnit), Gauge>,
+    rate_limit_reset: Family<(Endpoint, RateLimitUnit), Gauge>,
     objective_seconds: Family<(Arc<str>, ObjectiveKind), Gauge>,
     objective_ratio: Family<Arc<str>, Gauge>,
     sweep_runs: Family<(Arc<str>, SweepResult), Counter>,
@@ -125,6 +128,9 @@ impl Metrics {
             up: Family::new(&names::UP),
             failing: Family::new(&names::FAILING),
             connection_phase: Family::new(&names::CONNECTION_PHASE),
+            rate_limit: Family::new(&names::RATE_LIMIT),
+            rate_limit_remaining: Family::new(&names::RATE_LIMIT_REMAINING),
+            rate_limit_reset: Family::new(&names::RATE_LIMIT_RESET),
             objective_seconds: Family::new(&names::OBJECTIVE_SECONDS),
             objective_ratio: Family::new(&names::OBJECTIVE_RATIO),
             sweep_runs: Family::new(&names::SWEEP_RUNS),
@@ -268,6 +274,10 @@ impl Metrics {
         let endpoints = layout.keys::<Endpoint>();
         lay_out(&self.up, &endpoints);
         lay_out(&self.failing, &times(&endpoints, FailureClass::ALL));
+        let allowances = times(&endpoints, RateLimitUnit::ALL);
+        for gauge in [&self.rate_limit, &self.rate_limit_remaining, &self.rate_limit_reset] {
+            lay_out(gauge, &allowances);
+        }
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
         lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
         let phases = times(&layout.targets(), Phase::ALL);
@@ -314,7 +324,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 44] {
+    fn families(&self) -> [&dyn Exposed; 47] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -342,6 +352,9 @@ impl Metrics {
             &self.up,
             &self.failing,
             &self.connection_phase,
+            &self.rate_limit,
+            &self.rate_limit_remaining,
+            &self.rate_limit_reset,
             &self.objective_seconds,
             &self.objective_ratio,
             &self.sweep_runs,

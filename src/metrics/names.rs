@@ -95,9 +95,11 @@ catalogue! {
     REQUESTS_WITHIN_OBJECTIVE: Counter "tokenprobe_requests_within_objective_total"
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "objective"],
         own!("Measured probes that got a whole answer within the objective (ttft, tpot, duration; all: within every \
-              configured one). Failures never count as good: divide by requests_total.");
+              configured one). Failures never count as good: divide by requests_total. A request without a time per output \
+              token (one token, or all in one read) kept that objective.");
     PROMPT_TOKENS: Counter "tokenprobe_prompt_tokens_total" SWEEP_MODEL,
-        own!("Prompt tokens of all probes, warm-up and failed ones included, by the server's usage.");
+        own!("Prompt tokens of all probes that ended, warm-up and failed ones included, by the server's usage; a filler that \
+              is cancelled has no usage.");
     CACHED_PROMPT_TOKENS: Counter "tokenprobe_cached_prompt_tokens_total" SWEEP_MODEL,
         own!("Prompt tokens that the server took from its prefix cache, by the server's usage, warm-up included.");
     OUTPUT_TOKENS: Counter "tokenprobe_output_tokens_total" SWEEP_MODEL,
@@ -134,7 +136,7 @@ catalogue! {
         own!("1 when the last ladder supports the finding, 0 when it does not; absent before the first.");
     LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
         "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
-         after_knee, fatal (credential, model or URL is wrong).";
+         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream).";
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
@@ -144,6 +146,15 @@ catalogue! {
     CONNECTION_PHASE: Histogram "tokenprobe_connection_phase_seconds" &["target", "phase"],
         own!("Time that one phase (dns, tcp, tls) of opening a connection took, in seconds; only probes that opened \
               one, warm-up included.");
+    RATE_LIMIT: Gauge "tokenprobe_rate_limit" &["target", "model", "unit"],
+        "What the target allows this client when nothing is used, by the rate-limit headers of the latest answer, in \
+         units of the unit label (requests, tokens, input_tokens, output_tokens); absent when it does not say.";
+    RATE_LIMIT_REMAINING: Gauge "tokenprobe_rate_limit_remaining" &["target", "model", "unit"],
+        "What is left of that, by the rate-limit headers of the latest answer, in units of the unit label; absent when \
+         the target does not say.";
+    RATE_LIMIT_RESET: Gauge "tokenprobe_rate_limit_reset_seconds" &["target", "model", "unit"],
+        "How long until it is whole again, by the rate-limit headers of the latest answer, in seconds; absent when the \
+         target does not say.";
     OBJECTIVE_SECONDS: Gauge "tokenprobe_objective_seconds" &["sweep", "objective"],
         "Longest good time of a request, as configured, in seconds (ttft, duration) or seconds per token (tpot).";
     OBJECTIVE_RATIO: Gauge "tokenprobe_objective_ratio" SWEEP,

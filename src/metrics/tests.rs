@@ -2,18 +2,19 @@
 
 #![allow(clippy::float_cmp, reason = "counts and values that were set come out as they went in")]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod fixture;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use chrono::DateTime;
 
 use super::*;
 use crate::{
-    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles},
+    analysis::{Knee, LevelSummary},
     config::{Config, FINDINGS_MAX, SeriesCount},
-    measurement::{
-        ConnectionUse, Failure, Flag, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens,
-    },
+    measurement::{Failure, Measurement, Outcome, Timeline, TokenSource},
 };
+use fixture::{Seen, after, cell, failed, good, label_names, layout, level, metrics, ms, series_name};
 
 #[test]
 fn a_good_probe_enters_every_histogram_once() {
@@ -457,174 +458,36 @@ fn encoding_takes() {
     println!("{} series, {} bytes: {:?}", layout.series(), bytes / 20, started.elapsed() / 20);
 }
 
-/// Metrics of one cell after these probes.
-fn after(probes: &[Measurement]) -> Seen {
-    let layout = layout();
-    let metrics = metrics(&layout);
-    let writer = metrics.cell(&cell(), layout.sweeps[0].objectives);
-    for probe in probes {
-        writer.observe(probe);
-    }
-    Seen::of(&metrics)
-}
-
-fn metrics(layout: &Layout) -> Metrics {
-    let metrics = Metrics::new(|| 3);
-    metrics.apply(layout);
-    metrics
-}
-
-fn layout() -> Layout {
-    let bounds: Arc<[f64]> = [0.1, 0.25, 0.5, 1.0].into();
-    Layout {
-        buckets: Buckets {
-            time_to_first_token: bounds.clone(),
-            time_per_output_token: bounds.clone(),
-            chunk_gap: bounds.clone(),
-            request_duration: bounds.clone(),
-            output_tokens_per_second: [10.0, 100.0].into(),
-            client_delay: [0.001, 0.005].into(),
-        },
-        sweeps: vec![SweepLayout {
-            name: "s".into(),
-            objectives: Objectives {
-                ttft: Some(ms(100)),
-                tpot: Some(ms(100)),
-                duration: Some(ms(1200)),
-                success_ratio: Some(0.99),
-            },
-            cells: vec![cell()],
-        }],
-        findings: ["prefill_bound", "queueing"].map(Arc::from).to_vec(),
-        prices: vec![(Endpoint::from(&cell()), "EUR".into())],
-        budgets: vec![BudgetScope { scope: "all".into(), unit: "tokens".into(), period: "1d".into() }],
-    }
-}
-
-fn cell() -> Cell {
-    Cell {
-        sweep: "s".into(),
-        target: "gateway".into(),
-        model: "org/model:1".into(),
-        prompt_tokens: 1000,
-        concurrency: 8,
-    }
-}
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// Eleven tokens, the first (reasoning) after 0.1 s, the first visible after 0.3 s, the last after 1.1 s.
-fn good() -> Measurement {
-    let mut gaps = GapSketch::new([0.1, 0.25, 0.5, 1.0].into());
-    gaps.record(ms(250));
-    gaps.record(ms(500));
-    Measurement {
-        timeline: Timeline {
-            tcp: Some(ms(2)),
-            sent: Some(ms(3)),
-            first_answer_token: Some(ms(300)),
-            first_reasoning_token: Some(ms(100)),
-            last_token: Some(ms(1100)),
-            last_answer_token: Some(ms(1100)),
-            end: ms(1200),
-            ..Timeline::default()
-        },
-        outcome: Outcome::Ok,
-        first_token_kind: Some(TokenKind::Content),
-        tokens: Tokens {
-            prompt: Some(100),
-            cached_prompt: Some(10),
-            output: Some(11),
-            reasoning: Some(2),
-            source: TokenSource::Usage,
-            chunks: 11,
-            answer_chunks: 9,
-            reads: 11,
-            answer_reads: 9,
-        },
-        gaps,
-        finish_reason: Some("stop".into()),
-        flags: BTreeSet::from([Flag::KeepaliveComments]),
-        connection: ConnectionUse::New,
-        served_model: None,
-        fingerprint: None,
-        request_id: None,
-        visible_text: None,
-    }
-}
-
-fn failed(outcome: impl Fn(Failure) -> Outcome, class: FailureClass) -> Measurement {
-    let failure =
-        Failure { class, subclass: None, http_status: None, retry_after: None, message: String::new() };
-    Measurement { outcome: outcome(failure), ..good() }
-}
-
-fn level() -> LevelSummary {
-    let percentiles = |p50: f64, p95, p99| {
-        Some(Percentiles { count: 40, mean: p50, p50, p95, p99, intervals: PercentileIntervals::default() })
+#[test]
+fn rate_limits_are_shown_as_far_as_the_target_tells_of_them() {
+    use crate::measurement::rate_limit::{RateLimit, RateLimitUnit};
+    let metrics = metrics(&layout());
+    let cell = metrics.cell(&cell(), Objectives::default());
+    let told = |rate_limits, headers| Measurement {
+        rate_limits,
+        timeline: Timeline { headers, ..good().timeline },
+        ..good()
     };
-    LevelSummary {
-        concurrency: 8,
-        requests: 40,
-        ok: 40,
-        failures: BTreeMap::new(),
-        ttft_seconds: percentiles(0.2, 0.3, 0.4),
-        tpot_seconds: percentiles(0.02, 0.03, 0.04),
-        request_tps: None,
-        duration_seconds: None,
-        throughput_tokens_per_second: Some(99.5),
-        throughput_requests_per_second: Some(1.5),
-        prompt_tokens_measured: None,
-        cached_ratio: None,
-        client_saturated: None,
-        incomplete: false,
-        ..LevelSummary::default()
-    }
-}
-
-/// Samples of an output, by name and labels.
-struct Seen(Vec<(String, String, f64)>);
-
-impl Seen {
-    fn of(metrics: &Metrics) -> Self {
-        let text = metrics.encode();
-        let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
-            let (series, value) = line.rsplit_once(' ').unwrap();
-            let name = series_name(line).trim_start_matches("tokenprobe_").to_owned();
-            (name, series.to_owned(), value.parse().unwrap())
-        });
-        Self(samples.collect())
-    }
-
-    fn all(&self, name: &str) -> impl Iterator<Item = &(String, String, f64)> {
-        self.0.iter().filter(move |(each, ..)| each == name)
-    }
-
-    /// The value of the only or first series of a name.
-    fn value(&self, name: &str) -> Option<f64> {
-        self.all(name).map(|(.., value)| *value).next()
-    }
-
-    fn labelled(&self, name: &str, labels: &str) -> Option<f64> {
-        self.all(name).find(|(_, series, _)| series.contains(labels)).map(|(.., value)| *value)
-    }
-
-    fn total(&self, name: &str) -> f64 {
-        self.all(name).map(|(.., value)| value).sum()
-    }
-
-    fn count(&self, name: &str) -> usize {
-        self.all(name).count()
-    }
-}
-
-fn series_name(line: &str) -> &str {
-    line.split(['{', ' ']).next().unwrap()
-}
-
-fn label_names(line: &str) -> Vec<&str> {
-    let Some((_, labels)) = line.split_once('{') else { return Vec::new() };
-    labels.split("\",").map(|pair| pair.split('=').next().unwrap()).collect()
+    let requests = RateLimit {
+        unit: RateLimitUnit::Requests,
+        limit: None,
+        remaining: Some(59.0),
+        reset: Some(ms(1500)),
+    };
+    cell.observe(&told(vec![requests], Some(ms(5))));
+    let shown = |text: &str| text.lines().filter(|line| line.starts_with("tokenprobe_rate_limit")).count();
+    let text = metrics.encode();
+    assert!(
+        text.contains(
+            "tokenprobe_rate_limit_remaining{target=\"gateway\",model=\"org/model:1\",unit=\"requests\"} 59"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("unit=\"requests\"} 1.5"), "{text}");
+    assert_eq!(shown(&text), 2, "{text}");
+    // A probe without an answer changes nothing; an answer without the headers makes them unknown.
+    cell.observe(&told(Vec::new(), None));
+    assert_eq!(shown(&metrics.encode()), 2);
+    cell.observe(&told(Vec::new(), Some(ms(5))));
+    assert_eq!(shown(&metrics.encode()), 0);
 }

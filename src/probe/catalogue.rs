@@ -2,11 +2,14 @@
 //!
 //! Nothing here is timed, so an ordinary client does it.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
+use bytes::Bytes;
+use http::Method;
 use serde::Deserialize;
 
 use super::{Endpoint, trust};
+use crate::config::Target;
 
 /// A list that takes longer is not waited for: it only serves a hint.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,16 +27,6 @@ struct Model {
 }
 
 impl Endpoint {
-    /// The same trust as for probes; HTTP/1.1, the only version this client speaks.
-    fn plain_tls(&self) -> io::Result<rustls::ClientConfig> {
-        let mut config = match &self.tls {
-            Some(config) => config.as_ref().clone(),
-            None => trust::trusting_nobody()?,
-        };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(config)
-    }
-
     /// The names of the models the endpoint lists, in its order.
     ///
     /// # Errors
@@ -41,19 +34,15 @@ impl Endpoint {
     pub async fn served_models(&self) -> Result<Vec<String>, String> {
         // The error's own words may name the proxy with its credential.
         let failed = |error: reqwest::Error| self.redactor.redact(&error.to_string()).into_owned();
-        let mut builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(self.plain_tls().map_err(|error| error.to_string())?)
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT);
-        if let Some(proxy) = &self.target.proxy {
-            builder = builder.proxy(reqwest::Proxy::all(proxy.to_string()).map_err(failed)?);
-        }
-        let request = builder
-            .build()
-            .map_err(failed)?
-            .get(self.target.base_url.join("/models").to_string())
-            .headers(self.headers()?);
+        let tls = match &self.tls {
+            Some(config) => config.as_ref().clone(),
+            None => trust::trusting_nobody().map_err(|error| error.to_string())?,
+        };
+        let client = plain_client(&self.target, tls, TIMEOUT).map_err(failed)?;
+        let uri = self.uri("/models");
+        let (headers, _) =
+            self.headers(&Method::GET, &uri, &Bytes::new()).await.map_err(|failure| failure.message)?;
+        let request = client.get(uri.to_string()).headers(headers);
         let response = request.send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
         if response.content_length().is_some_and(|length| length > BYTES_MAX) {
             return Err("the list of models is too long".into());
@@ -61,4 +50,22 @@ impl Endpoint {
         let list: List = response.json().await.map_err(failed)?;
         Ok(list.data.into_iter().map(|model| model.id).collect())
     }
+}
+
+/// An ordinary client, for what is not measured: HTTP/1.1, the only version it speaks, through the target's proxy.
+pub(super) fn plain_client(
+    target: &Target,
+    mut tls: rustls::ClientConfig,
+    timeout: Duration,
+) -> reqwest::Result<reqwest::Client> {
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let mut builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(timeout);
+    if let Some(proxy) = &target.proxy {
+        builder = builder.proxy(reqwest::Proxy::all(proxy.to_string())?);
+    }
+    builder.build()
 }

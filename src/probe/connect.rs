@@ -91,8 +91,14 @@ impl Dialer {
         let (host, port) = self.proxy.as_ref().map_or((self.host.as_str(), self.port), |p| (&p.host, p.port));
         let addresses = resolve(host, port, spans).await?;
         let tcp = connect(&addresses, limit, spans).await.map_err(|failure| match &self.proxy {
-            Some(_) => TransportFailure::Proxy(format!("proxy {host}:{port}: {failure}")),
-            None => TransportFailure::Refused(failure.to_string()),
+            _ if failure.is_ours() => TransportFailure::Internal(format!(
+                "the prober cannot open a connection: {}; raise its limits (ulimit -n), or lower the concurrency",
+                failure.words
+            )),
+            Some(_) => {
+                TransportFailure::Refused(format!("the proxy does not take connections: {}", failure.words))
+            }
+            None => TransportFailure::Refused(failure.words),
         })?;
         // Small writes must not wait for an acknowledgement; a socket that refuses the option still works.
         let _ = tcp.set_nodelay(true);
@@ -188,11 +194,31 @@ async fn resolve(host: &str, port: u16, spans: &mut Spans) -> Result<Vec<SocketA
     }
 }
 
+/// The last address's failure.
+struct ConnectFailure {
+    words: String,
+    code: Option<i32>,
+}
+
+impl ConnectFailure {
+    /// Whether it says something about this machine rather than about the other: no file descriptors, no ports, no
+    /// buffers, no memory left.
+    fn is_ours(&self) -> bool {
+        use rustix::io::Errno;
+        let ours = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+        self.code.is_some_and(|code| ours.iter().any(|errno| errno.raw_os_error() == code))
+    }
+}
+
 /// Tries the addresses in the resolver's order. Each gets an equal share of what is left of the limit, so that
 /// one that never answers cannot eat the time of the next.
-async fn connect(addresses: &[SocketAddr], limit: Duration, spans: &mut Spans) -> io::Result<TcpStream> {
+async fn connect(
+    addresses: &[SocketAddr],
+    limit: Duration,
+    spans: &mut Spans,
+) -> Result<TcpStream, ConnectFailure> {
     let started = Instant::now();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "no addresses");
+    let mut last = ConnectFailure { words: "no addresses".to_owned(), code: None };
     for (tried, address) in addresses.iter().enumerate() {
         let left = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
         let attempt = Instant::now();
@@ -210,7 +236,9 @@ async fn connect(addresses: &[SocketAddr], limit: Duration, spans: &mut Spans) -
                 spans.tcp = Some(attempt.elapsed());
                 return Ok(stream);
             }
-            Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+            Err(error) => {
+                last = ConnectFailure { words: format!("{address}: {error}"), code: error.raw_os_error() };
+            }
         }
     }
     spans.tcp = Some(started.elapsed());
@@ -237,11 +265,27 @@ where
     Ok((stream, http2))
 }
 
+/// The common reasons in words; the others as the library names them.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the library may name more")]
+fn in_words(reason: &rustls::CertificateError) -> String {
+    use rustls::CertificateError as Reason;
+    let text = reason.to_string();
+    match reason {
+        Reason::Expired | Reason::ExpiredContext { .. } => "it has expired".into(),
+        Reason::NotValidYet | Reason::NotValidYetContext { .. } => "it is not valid yet".into(),
+        Reason::UnknownIssuer => "nobody trusted here has issued it".into(),
+        Reason::NotValidForName | Reason::NotValidForNameContext { .. } => "it is for another name".into(),
+        Reason::Revoked => "it is revoked".into(),
+        _ if text.contains("CaUsedAsEndEntity") => "it is self-signed".into(),
+        _ => text,
+    }
+}
+
 fn tls_failure(error: &io::Error) -> TransportFailure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
         Some(rustls::Error::InvalidCertificate(reason)) => {
-            TransportFailure::TlsUntrusted(format!("certificate not accepted: {reason}"))
+            TransportFailure::TlsUntrusted(format!("certificate not accepted: {}", in_words(reason)))
         }
         _ => TransportFailure::TlsHandshake(error.to_string()),
     }

@@ -8,7 +8,10 @@
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -24,6 +27,7 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use super::{
+    bell::Bell,
     connect::Dialed,
     stamped::{LastRead, Stamped},
 };
@@ -43,61 +47,86 @@ enum Sender {
 }
 
 /// The futures that move a connection; polled by the lane, never spawned.
-#[derive(Default)]
 struct Driver {
     running: Vec<Task>,
     spawned: Lap,
+    bell: Bell,
 }
 
 /// hyper's HTTP/2 client wants an executor: this one only collects, the lane polls.
 #[derive(Clone, Default)]
-struct Lap(Arc<Mutex<Vec<Task>>>);
+struct Lap(Arc<Collected>);
+
+#[derive(Default)]
+struct Collected {
+    /// Looked at before the lock is: nearly always there is nothing.
+    any: AtomicBool,
+    tasks: Mutex<Vec<Task>>,
+}
+
+impl Lap {
+    fn take(&self) -> Vec<Task> {
+        if !self.0.any.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl<F> hyper::rt::Executor<F> for Lap
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(future));
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(future));
+        self.0.any.store(true, Ordering::Release);
     }
 }
 
 impl Driver {
+    fn new() -> Self {
+        Self { running: Vec::new(), spawned: Lap::default(), bell: Bell::new() }
+    }
+
     /// Moves everything once; finished futures are dropped.
     fn poll(&mut self, cx: &mut Context<'_>) {
-        self.running.retain_mut(|task| task.as_mut().poll(cx).is_pending());
-        loop {
-            let mut spawned = {
-                let mut lap = self.spawned.0.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut *lap)
-            };
-            if spawned.is_empty() {
-                return;
-            }
-            spawned.retain_mut(|task| task.as_mut().poll(cx).is_pending());
-            self.running.append(&mut spawned);
-        }
+        move_all(&mut self.running, &self.spawned, cx);
     }
 
     /// Runs `future` while moving the connection it depends on.
     async fn drive<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
+        let Self { running, spawned, bell } = self;
         std::future::poll_fn(|cx| {
-            // First what arrived already, so that it is taken before the next read overwrites its stamp.
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(output);
-            }
-            self.poll(cx);
-            future.as_mut().poll(cx)
+            bell.answer(cx, |cx| {
+                // First what arrived already, so that it is taken before the next read overwrites its stamp.
+                if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                    return Poll::Ready(output);
+                }
+                move_all(running, spawned, cx);
+                future.as_mut().poll(cx)
+            })
         })
         .await
+    }
+}
+
+fn move_all(running: &mut Vec<Task>, spawned: &Lap, cx: &mut Context<'_>) {
+    running.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+    loop {
+        let mut fresh = spawned.take();
+        if fresh.is_empty() {
+            return;
+        }
+        fresh.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+        running.append(&mut fresh);
     }
 }
 
 impl Connection {
     /// Speaks first: the HTTP/2 preface, or nothing for HTTP/1.1.
     pub(super) async fn open(dialed: Dialed) -> Result<Self, hyper::Error> {
-        let mut driver = Driver::default();
+        let mut driver = Driver::new();
         let io = TokioIo::new(dialed.stream);
         let sender = if dialed.http2 {
             let handshake = http2::Builder::new(driver.spawned.clone())

@@ -5,9 +5,10 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `trust` for certificates. `catalogue` asks, outside of any measurement, which models
-//! there are.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
+//! measurement, which models there are.
 
+mod bell;
 mod catalogue;
 mod connect;
 mod http;
@@ -16,12 +17,13 @@ mod trust;
 
 use std::{io, sync::Arc, time::Duration};
 
-use ::http::{HeaderMap, HeaderValue, Request, Uri, header};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep_until};
+use url::form_urlencoded;
 
 use self::{
     connect::{Dialer, Spans},
@@ -29,12 +31,16 @@ use self::{
 };
 use crate::{
     config::{ConnectionPolicy, Redactor, Target},
-    measurement::{ConnectionUse, Measurement},
+    credential::{self, Outgoing, Presented, TOKEN_TIMEOUT, Wallet},
+    measurement::{ConnectionUse, Failure, Measurement, Outcome, Timeline},
     protocol::{Ask, Deadline, Ending, Reply, ReplyHead, Timeouts, TransportFailure},
 };
 
 /// What every probe calls itself.
 const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
+
+/// Every protocol's requests are JSON.
+const CONTENT_TYPE: &str = "application/json";
 
 /// One target, ready to be probed: certificates loaded, headers prepared.
 #[derive(Debug)]
@@ -42,6 +48,7 @@ pub struct Endpoint {
     target: Arc<Target>,
     tls: Option<Arc<rustls::ClientConfig>>,
     dialer: Dialer,
+    wallet: Wallet,
     redactor: Arc<Redactor>,
 }
 
@@ -93,7 +100,7 @@ impl Endpoint {
     /// Prepares a target.
     ///
     /// # Errors
-    /// Its certificate authorities cannot be loaded.
+    /// Its certificates cannot be loaded.
     pub fn new(target: Arc<Target>, redactor: Arc<Redactor>) -> io::Result<Self> {
         let tls = if target.base_url.is_tls() {
             Some(trust::client_config(&target.tls, target.http_version)?)
@@ -101,7 +108,13 @@ impl Endpoint {
             None
         };
         let dialer = Dialer::new(&target, tls.clone());
-        Ok(Self { target, tls, dialer, redactor })
+        let token_client = || {
+            let tls = trust::token_endpoint_config(&target.tls).map_err(|error| error.to_string())?;
+            let client = catalogue::plain_client(&target, tls, TOKEN_TIMEOUT);
+            client.map_err(|error| redactor.redact(&error.to_string()).into_owned())
+        };
+        let wallet = Wallet::new(target.clone(), token_client).map_err(io::Error::other)?;
+        Ok(Self { target, tls, dialer, wallet, redactor })
     }
 
     /// The target this endpoint reaches.
@@ -110,28 +123,46 @@ impl Endpoint {
         &self.target
     }
 
-    /// Headers of every request, credentials included (marked sensitive).
-    fn headers(&self) -> Result<HeaderMap, String> {
+    /// Where a path of the protocol is asked for, with the configured parameters.
+    fn uri(&self, path: &str) -> Uri {
+        let mut path = path.to_owned();
+        for (name, value) in &self.target.query {
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            path = format!("{path}{separator}{}={}", encoded(name), encoded(value.reveal().expose_secret()));
+        }
+        self.target.base_url.join(&path)
+    }
+
+    /// Headers of a request, credentials included (marked sensitive). Waits while a token is fetched.
+    async fn headers(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        body: &Bytes,
+    ) -> Result<(HeaderMap, Presented), Failure> {
         let target = &self.target;
         let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-        if let Some(secret) = &target.api_key {
-            let (name, value) = target
-                .protocol
-                .auth_header(secret.reveal().expose_secret())
-                .map_err(|error| error.to_string())?;
+        if let Some((name, value)) = target.protocol.own_header() {
             headers.insert(name, value);
         }
+        let request = Outgoing { method, uri, content_type: CONTENT_TYPE, body };
+        let presented = self.wallet.present(&request).await?;
+        headers.extend(presented.headers.iter().cloned());
         for (name, secret) in &target.extra_headers {
-            let mut value = HeaderValue::from_str(secret.reveal().expose_secret())
-                .map_err(|_| format!("extra_headers.{name}: not allowed in a header: control characters"))?;
+            let mut value = HeaderValue::from_str(secret.reveal().expose_secret()).map_err(|_| {
+                credential::unusable(format!(
+                    "extra_headers.{name}: not allowed in a header: control characters"
+                ))
+            })?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
-        Ok(headers)
+        Ok((headers, presented))
     }
 
     fn request(&self, uri: &Uri, mut headers: HeaderMap, body: Bytes, http2: bool) -> Request<Full<Bytes>> {
@@ -150,8 +181,8 @@ impl Endpoint {
         {
             headers.insert(header::HOST, value);
         }
-        // Credentials are marked sensitive: their values are not printed.
-        tracing::trace!(%form, ?headers, bytes = body.len(), "request");
+        // Credentials are marked sensitive: their values are not printed. A query may hold one.
+        tracing::trace!(path = form.path(), ?headers, bytes = body.len(), "request");
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = ::http::Method::POST;
         *request.uri_mut() = form;
@@ -172,14 +203,9 @@ impl Lane {
         let endpoint = self.endpoint.clone();
         let protocol = endpoint.target.protocol;
         // All that can be prepared is prepared before t0.
-        let uri = endpoint.target.base_url.join(&protocol.path(shot.ask.model));
+        let uri = endpoint.uri(&protocol.path(shot.ask.model));
         let body = Bytes::from(protocol.body(&shot.ask));
-        let prepared = endpoint.headers().map(|mut headers| {
-            if let Ok(value) = HeaderValue::from_str(&shot.trace_id.traceparent()) {
-                headers.insert("traceparent", value);
-            }
-            headers
-        });
+        let prepared = endpoint.headers(&Method::POST, &uri, &body).await;
         let mut flight = Flight {
             shot,
             endpoint: &endpoint,
@@ -188,11 +214,19 @@ impl Lane {
             sent: None,
             connection_use: ConnectionUse::New,
         };
-        let measurement = match prepared {
-            Ok(headers) => flight.fly(self, &uri, headers, body).await,
-            Err(reason) => Err(TransportFailure::Credential(reason)),
+        let (mut headers, presented) = match prepared {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                return flight.complete(Ok(Measurement::bare(Outcome::Error(failure), Timeline::default())));
+            }
         };
-        flight.complete(measurement)
+        if let Ok(value) = HeaderValue::from_str(&shot.trace_id.traceparent()) {
+            headers.insert("traceparent", value);
+        }
+        let result = flight.fly(self, &uri, headers, body).await;
+        let mut measurement = flight.complete(result);
+        endpoint.wallet.heed(&presented, &mut measurement);
+        measurement
     }
 
     /// Takes the standing connection if it is still good.
@@ -301,25 +335,28 @@ impl Flight<'_> {
         body: &mut Incoming,
         reply: &mut Reply,
     ) -> (Duration, Ending) {
-        let mut due = reply.due(&self.shot.timeouts).0;
-        let mut alarm = std::pin::pin!(sleep_until(self.t0 + due));
+        let (mut due, mut deadline) = reply.due(&self.shot.timeouts);
+        let mut alarm_at = due;
+        let mut alarm = std::pin::pin!(sleep_until(self.t0 + alarm_at));
         loop {
             let frame = tokio::select! {
                 biased;
                 frame = connection.drive(body.frame()) => frame,
                 () = alarm.as_mut() => {
                     // The alarm is moved forward lazily: it may have been set for a deadline long met.
-                    let (now_due, deadline) = reply.due(&self.shot.timeouts);
-                    if self.t0.elapsed() >= now_due {
-                        return (now_due, Ending::Deadline(deadline));
+                    if self.t0.elapsed() >= due {
+                        return (due, Ending::Deadline(deadline));
                     }
-                    due = now_due;
-                    alarm.as_mut().reset(self.t0 + due);
+                    alarm_at = due;
+                    alarm.as_mut().reset(self.t0 + alarm_at);
                     continue;
                 }
             };
             // The stamp comes first: it was taken when the read returned, before anything was parsed.
             let at = self.since(connection.last_read());
+            if at >= due {
+                return (due, Ending::Deadline(deadline));
+            }
             match frame {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
@@ -332,13 +369,10 @@ impl Flight<'_> {
             if reply.is_finished() {
                 return (at, Ending::TooLarge);
             }
-            let (now_due, deadline) = reply.due(&self.shot.timeouts);
-            if at >= now_due {
-                return (now_due, Ending::Deadline(deadline));
-            }
-            if now_due < due {
-                due = now_due;
-                alarm.as_mut().reset(self.t0 + due);
+            (due, deadline) = reply.due(&self.shot.timeouts);
+            if due < alarm_at {
+                alarm_at = due;
+                alarm.as_mut().reset(self.t0 + alarm_at);
             }
         }
     }

@@ -1,33 +1,65 @@
 //! TLS client configurations: which certificates are accepted, which protocols are offered.
 
-use std::{fs, io, sync::Arc};
+use std::{fs, io, path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
-use crate::config::{HttpVersion, TlsTrust};
+use crate::config::{ClientCertificate, HttpVersion, TlsTrust};
 
 /// Builds the TLS configuration of one target.
 ///
 /// # Errors
 /// The CA file cannot be read or holds no certificate, or the system has no certificates at all.
 pub(super) fn client_config(trust: &TlsTrust, version: HttpVersion) -> io::Result<Arc<ClientConfig>> {
-    let mut config = if trust.insecure_skip_verify {
+    let verified = if trust.insecure_skip_verify {
         builder()?.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider())))
     } else {
         builder()?.with_root_certificates(roots(trust)?)
-    }
-    .with_no_client_auth();
+    };
+    let mut config = match &trust.client_certificate {
+        None => verified.with_no_client_auth(),
+        Some(files) => {
+            let (chain, key) = client_certificate(files)?;
+            verified
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| io::Error::other(format!("{}: {error}", files.cert_file.display())))?
+        }
+    };
     config.alpn_protocols = match version {
         HttpVersion::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         HttpVersion::Http11 => vec![b"http/1.1".to_vec()],
         HttpVersion::Http2 => vec![b"h2".to_vec()],
     };
     Ok(Arc::new(config))
+}
+
+/// For token endpoints: the system's authorities and the target's own. They are always verified, and never shown
+/// the target's client certificate.
+pub(super) fn token_endpoint_config(trust: &TlsTrust) -> io::Result<ClientConfig> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if trust.ca_file.is_some() {
+        store.extend(roots(trust)?.roots);
+    }
+    Ok(builder()?.with_root_certificates(store).with_no_client_auth())
+}
+
+fn client_certificate(
+    files: &ClientCertificate,
+) -> io::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let named =
+        |path: &Path, error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
+    let pem = fs::read(&files.cert_file).map_err(|error| named(&files.cert_file, &error))?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| named(&files.cert_file, &error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key_file).map_err(|error| named(&files.key_file, &error))?;
+    Ok((chain, key))
 }
 
 /// For a client that will not speak TLS and yet wants a configuration: no certificate is trusted.

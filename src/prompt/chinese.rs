@@ -10,19 +10,39 @@ pub(super) const CLOSINGS: &[&str] = &[
     "请继续。",
 ];
 
-/// A whole sentence.
-pub(super) fn sentence(dice: &mut Dice) -> String {
+/// Appends a whole sentence.
+pub(super) fn push_sentence(text: &mut String, dice: &mut Dice) {
     match dice.below(5) {
-        0 => format!("{}，{}。", dice.pick(TIMES), clause(dice)),
-        1 => format!("{}，{}{}。", clause(dice), dice.pick(JOINERS), clause(dice)),
-        2 => format!("{}，{}{}。", dice.pick(OPENERS), dice.pick(TIMES), clause(dice)),
-        3 => format!("虽然{}，{}{}。", clause(dice), dice.pick(JOINERS), clause(dice)),
-        _ => format!("{}，{}，{}。", dice.pick(TIMES), clause(dice), dice.pick(AFTERTHOUGHTS)),
+        0 => {
+            text.extend([dice.pick(TIMES), "，"]);
+            push_clause(text, dice);
+        }
+        1 => {
+            push_clause(text, dice);
+            text.extend(["，", dice.pick(JOINERS)]);
+            push_clause(text, dice);
+        }
+        2 => {
+            text.extend([dice.pick(OPENERS), "，", dice.pick(TIMES)]);
+            push_clause(text, dice);
+        }
+        3 => {
+            text.push_str("虽然");
+            push_clause(text, dice);
+            text.extend(["，", dice.pick(JOINERS)]);
+            push_clause(text, dice);
+        }
+        _ => {
+            text.extend([dice.pick(TIMES), "，"]);
+            push_clause(text, dice);
+            text.extend(["，", dice.pick(AFTERTHOUGHTS)]);
+        }
     }
+    text.push('。');
 }
 
-fn clause(dice: &mut Dice) -> String {
-    format!("{}{}{}", dice.pick(SUBJECTS), dice.pick(VERBS), dice.pick(OBJECTS))
+fn push_clause(text: &mut String, dice: &mut Dice) {
+    text.extend([dice.pick(SUBJECTS), dice.pick(VERBS), dice.pick(OBJECTS)]);
 }
 
 const SUBJECTS: &[&str] = &[

@@ -11,29 +11,45 @@ pub(super) const CLOSINGS: &[&str] = &[
     " Go on.",
 ];
 
-/// A whole sentence.
-pub(super) fn sentence(dice: &mut Dice) -> String {
+/// Appends a whole sentence.
+pub(super) fn push_sentence(text: &mut String, dice: &mut Dice) {
+    let start = text.len();
     match dice.below(5) {
-        0 => format!("{}, {} {}.", dice.pick(OPENERS), clause(dice), dice.pick(CIRCUMSTANCES)),
-        1 => capitalized(&format!("{}, {} {}.", clause(dice), dice.pick(JOINERS), clause(dice))),
-        2 => capitalized(&format!("{}, {}.", dice.pick(CIRCUMSTANCES), clause(dice))),
-        3 => format!("Although {}, {} {}.", clause(dice), clause(dice), dice.pick(CIRCUMSTANCES)),
-        _ => capitalized(&format!(
-            "{} {}, {}.",
-            clause(dice),
-            dice.pick(CIRCUMSTANCES),
-            dice.pick(AFTERTHOUGHTS)
-        )),
+        0 => {
+            text.extend([dice.pick(OPENERS), ", "]);
+            push_clause(text, dice);
+            text.extend([" ", dice.pick(CIRCUMSTANCES)]);
+        }
+        1 => {
+            push_clause(text, dice);
+            text.extend([", ", dice.pick(JOINERS), " "]);
+            push_clause(text, dice);
+        }
+        2 => {
+            text.extend([dice.pick(CIRCUMSTANCES), ", "]);
+            push_clause(text, dice);
+        }
+        3 => {
+            text.push_str("Although ");
+            push_clause(text, dice);
+            text.push_str(", ");
+            push_clause(text, dice);
+            text.extend([" ", dice.pick(CIRCUMSTANCES)]);
+        }
+        _ => {
+            push_clause(text, dice);
+            text.extend([" ", dice.pick(CIRCUMSTANCES), ", ", dice.pick(AFTERTHOUGHTS)]);
+        }
+    }
+    text.push('.');
+    // Every part begins with an ASCII letter.
+    if let Some(first) = text.get_mut(start..start + 1) {
+        first.make_ascii_uppercase();
     }
 }
 
-fn clause(dice: &mut Dice) -> String {
-    format!("{} {} {}", dice.pick(SUBJECTS), dice.pick(VERBS), dice.pick(OBJECTS))
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+fn push_clause(text: &mut String, dice: &mut Dice) {
+    text.extend([dice.pick(SUBJECTS), " ", dice.pick(VERBS), " ", dice.pick(OBJECTS)]);
 }
 
 const SUBJECTS: &[&str] = &[

@@ -207,6 +207,7 @@ const WORDS: &[Row] = &[
     ("credit balance", Quota, "balance"),
     ("out of credit", Quota, "balance"),
     ("more credits", Quota, "balance"),
+    ("available credits", Quota, "balance"),
     ("in good standing", Quota, "balance"),
     ("arrears", Quota, "balance"),
     ("exceeded your current quota", Quota, "billing"),
@@ -219,6 +220,7 @@ const WORDS: &[Row] = &[
     ("daily limit", Quota, "exhausted"),
     ("monthly limit", Quota, "exhausted"),
     ("weekly limit", Quota, "exhausted"),
+    ("spending limit", Quota, "exhausted"),
     ("usage limit", Quota, "exhausted"),
     ("free quota", Quota, "exhausted"),
     ("content management policy", ContentFilter, ""),
@@ -416,7 +418,7 @@ fn by_weak_code(complaint: &Complaint) -> Ruling {
 fn refine(ruling: Ruling, complaint: &Complaint, around: Circumstances<'_>) -> Ruling {
     let words = complaint.words.as_str();
     match ruling.class {
-        Auth if words.contains("expired") => Ruling::new(Auth, "expired"),
+        Auth if says_expired(words) => Ruling::new(Auth, "expired"),
         Auth if ["revoked", "deactivated", "suspended"].iter().any(|word| words.contains(word)) => {
             Ruling::new(Auth, "revoked")
         }
@@ -432,6 +434,12 @@ fn refine(ruling: Ruling, complaint: &Complaint, around: Circumstances<'_>) -> R
         BadRequest if ruling.subclass.as_deref() == Some(UNSUPPORTED) => unsupported(complaint),
         _ => ruling,
     }
+}
+
+/// "invalid, or expired" leaves open which.
+fn says_expired(words: &str) -> bool {
+    let leaves_open = ["or expired", "or has expired", "or have expired", "or is expired"];
+    words.contains("expired") && !leaves_open.iter().any(|phrase| words.contains(phrase))
 }
 
 fn unsupported(complaint: &Complaint) -> Ruling {

@@ -91,19 +91,20 @@ impl Complaint {
             ("loc" | "param", Value::String(param)) => {
                 self.param = self.param.take().or_else(|| param_root(param));
             }
+            ("blockReason", Value::String(_)) => self.add_code("content_filter"),
             ("retryDelay", Value::String(delay)) => self.retry_delay = retry_hint::go_duration(delay),
             ("estimated_time", Value::Number(seconds)) => {
                 self.estimated_time = seconds.as_f64().and_then(retry_hint::seconds);
             }
             (
                 "code" | "type" | "status" | "error_type" | "error_code" | "reason" | "__type" | "quotaId"
-                | "status_code" | "statusCode" | "http_status" | "blockReason",
+                | "status_code" | "statusCode" | "http_status",
                 Value::String(_) | Value::Number(_),
             ) => self.add_scalar(name, value),
             ("error", Value::String(word)) if is_code_like(word) => self.add_code(word),
             (
-                "message" | "msg" | "detail" | "error" | "error_description" | "status_msg" | "error_msg"
-                | "raw" | "title" | "errors",
+                "message" | "Message" | "msg" | "detail" | "error" | "error_description" | "status_msg"
+                | "error_msg" | "raw" | "title" | "errors",
                 Value::String(words),
             ) => self.add_words(words),
             (_, Value::Object(_)) => self.walk(value, depth - 1, nodes),

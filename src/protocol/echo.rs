@@ -1,7 +1,9 @@
 //! Frames that repeat earlier text: tells what is new in each, without keeping the text.
 //!
-//! Length and a running hash stand for the text so far, so memory does not grow with the answer. Knows nothing of what
+//! Length and a running checksum stand for the text so far, so memory does not grow with the answer. Knows nothing of what
 //! the text is.
+
+use flate2::Crc;
 
 /// What is new in a delta.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,20 +20,18 @@ pub(super) enum News<'a> {
 #[derive(Debug)]
 pub(super) struct Echo {
     len: usize,
-    hash: u64,
+    checksum: Crc,
     deltas: u32,
     has_word: bool,
     cumulative: bool,
-    /// Deltas after which one that equals the whole text is a repeat.
-    repeat_after: u32,
+    /// Streams of this kind may repeat the whole text in every frame.
+    may_accumulate: bool,
 }
 
-const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
-
 impl Echo {
-    /// For a stream in which a delta that equals all text so far is a repeat once `repeat_after` deltas came.
-    pub(super) fn new(repeat_after: u32) -> Self {
-        Self { len: 0, hash: HASH_SEED, deltas: 0, has_word: false, cumulative: false, repeat_after }
+    /// `may_accumulate`: streams of this kind may repeat the whole text in every frame, the last one included.
+    pub(super) fn new(may_accumulate: bool) -> Self {
+        Self { len: 0, checksum: Crc::new(), deltas: 0, has_word: false, cumulative: false, may_accumulate }
     }
 
     /// Whether frames of this stream repeat the whole text.
@@ -39,12 +39,12 @@ impl Echo {
         self.cumulative
     }
 
-    /// Takes in one delta.
-    pub(super) fn news<'a>(&mut self, delta: &'a str) -> News<'a> {
+    /// Takes in one delta; `is_last`: the answer ends with this event.
+    pub(super) fn news<'a>(&mut self, delta: &'a str, is_last: bool) -> News<'a> {
         if let Some((head, tail)) = delta.split_at_checked(self.len)
             && !head.is_empty()
-            && hash(HASH_SEED, head) == self.hash
-            && let Some(news) = self.repeated(head, tail)
+            && checksum(head) == self.checksum.sum()
+            && let Some(news) = self.repeated(head, tail, is_last)
         {
             return news;
         }
@@ -53,12 +53,13 @@ impl Echo {
     }
 
     /// The frame begins with all text so far.
-    fn repeated<'a>(&mut self, head: &str, tail: &'a str) -> Option<News<'a>> {
+    fn repeated<'a>(&mut self, head: &str, tail: &'a str, is_last: bool) -> Option<News<'a>> {
         if tail.is_empty() {
+            self.cumulative |= self.may_accumulate && is_last;
             return match self.deltas {
                 _ if self.cumulative => Some(News::Nothing),
-                deltas if deltas >= self.repeat_after => Some(News::Repeat),
-                _ => None,
+                0 | 1 => None,
+                _ => Some(News::Repeat),
             };
         }
         // "ha" then "haha", "-" then "---": a model may well say that.
@@ -74,13 +75,15 @@ impl Echo {
 
     fn extend(&mut self, text: &str) {
         self.len += text.len();
-        self.hash = hash(self.hash, text);
+        self.checksum.update(text.as_bytes());
         self.deltas = self.deltas.saturating_add(1);
         self.has_word = self.has_word || text.contains(char::is_alphanumeric);
     }
 }
 
-/// FNV-1a: can be continued, and nobody gains by a collision here.
-fn hash(seed: u64, text: &str) -> u64 {
-    text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// Fast, and can be continued from delta to delta; nobody gains by a collision here.
+fn checksum(text: &str) -> u32 {
+    let mut checksum = Crc::new();
+    checksum.update(text.as_bytes());
+    checksum.sum()
 }

@@ -42,7 +42,10 @@ pub(super) fn rule(status: u16, text: &str, is_html: bool, challenged: bool) -> 
     }
     let wrong_scheme = text.contains("plain http request was sent to https port")
         || text.contains("client sent an http request to an https server");
+    // Cloudflare's 1xxx codes: its own rules refused the client.
+    let refused_by_rule = text.trim_start().starts_with("error code: 10");
     match status {
+        403 if refused_by_rule => Ruling::new(Edge, "html_403"),
         _ if wrong_scheme => Ruling::of(EndpointNotFound),
         200..=299 if is_html => Ruling::of(EndpointNotFound),
         200..=299 => Ruling::new(StreamTruncated, "no_events"),

@@ -52,7 +52,7 @@ pub(super) fn hint(class: FailureClass, subclass: Option<&str>) -> Option<&'stat
         (Connect, Some("dns")) => "check the host name in the base URL",
         (Connect, Some("refused")) => "check host and port, and that the server is up",
         (Connect, _) => "the server or something before it closed the connection before answering",
-        (Tls, Some("untrusted")) => "the certificate is not trusted: add its CA to the system's",
+        (Tls, Some("untrusted")) => "set tls.ca_file to its authority; --insecure to try without",
         (Tls, _) => "check that the port speaks TLS",
         (Edge, Some("proxy_auth")) => "the proxy wants a credential",
         (Edge, Some("challenge")) => "something before the server wants a browser: allow this client there",
@@ -72,15 +72,21 @@ pub(super) fn hint(class: FailureClass, subclass: Option<&str>) -> Option<&'stat
         (EndpointNotFound, Some("redirect")) => {
             "redirects are not followed: put the final address into the base URL"
         }
-        (EndpointNotFound, _) => "the base URL is joined as written: check a missing or doubled /v1",
-        (BadRequest, Some("context_length")) => "the prompt is longer than the model takes",
+        (EndpointNotFound, _) => {
+            "the base URL is joined as written: check a missing or doubled /v1, and http or https"
+        }
+        (BadRequest, Some("context_length")) => {
+            "the prompt is too long: for the model, or for a body limit on the way"
+        }
         (BadRequest, Some("stream_not_allowed")) => {
             "this key may not stream: time to first token cannot be measured"
         }
         (BadRequest, Some(subclass)) if subclass.starts_with("unsupported_param:") => {
             "drop it with extra_body = { name = null } or use the name this server wants"
         }
-        (EmptyOutput, Some("budget_spent_on_reasoning")) => "raise max_tokens, or turn thinking off",
+        (EmptyOutput, Some("budget_spent_on_reasoning")) => {
+            "thinking used up max_tokens: raise it or reasoning_budget, or turn thinking off by extra_body"
+        }
         (EmptyOutput, _) => "the model sent no text: max_tokens too small, or a filter",
         (NotStreaming, _) => "time to first token is unknown: the server or a gateway does not stream",
         (Protocol, Some("bad_json")) => "check that the base URL belongs to this protocol",

@@ -18,7 +18,9 @@ pub(super) trait Members {
 
 /// Folds the object that `payload` is.
 pub(super) fn fold(payload: &[u8], into: &mut impl Members) -> Result<(), serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(payload);
+    // Checking the whole once is cheaper than checking every string in it.
+    let payload = std::str::from_utf8(payload).map_err(serde::de::Error::custom)?;
+    let mut deserializer = serde_json::Deserializer::from_str(payload);
     Object(into).deserialize(&mut deserializer)?;
     deserializer.end()
 }

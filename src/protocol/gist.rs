@@ -43,6 +43,8 @@ pub(super) struct Gist {
     pub(super) provisional: bool,
     /// A model had to be loaded first.
     pub(super) cold_start: bool,
+    /// The answer was cut by a filter.
+    pub(super) filtered: bool,
     /// Reasoning took place that is not shown.
     pub(super) veiled_reasoning: bool,
     /// Model that answers; empty when the event does not say.
@@ -86,6 +88,7 @@ impl Gist {
         self.provisional = false;
         self.cold_start = false;
         self.veiled_reasoning = false;
+        self.filtered = false;
     }
 
     /// Adds a piece of text; an empty one is none.
@@ -118,6 +121,19 @@ impl Gist {
     /// How many pieces there are.
     pub(super) fn piece_count(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// Gives the pieces from number `from` on to a channel: what they are part of may be said behind them.
+    pub(super) fn assign_channel(&mut self, from: usize, channel: Channel) {
+        for piece in self.pieces.iter_mut().skip(from) {
+            piece.channel = channel;
+        }
+    }
+
+    /// Takes back every piece: the event turned out to carry no text.
+    pub(super) fn retract_text(&mut self) {
+        self.pieces.clear();
+        self.text.clear();
     }
 
     /// Gives the pieces from number `from` on to a choice: its index may come behind its text.

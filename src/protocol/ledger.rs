@@ -32,6 +32,8 @@ pub(super) struct Verdict {
 impl Ledger {
     /// Takes in the counts of one event; `ended`: the answer was complete with this event or before.
     pub(super) fn take(&mut self, gist: &Gist, ended: bool) {
+        // Text behind a usage shows that it was not the last word.
+        self.growing |= self.frames > 0 && gist.piece_count() > 0;
         let usage = gist.usage;
         if usage != Counts::default() {
             self.has_usage = true;

@@ -9,20 +9,29 @@
 //! and counts of tokens), `ledger` (which token counts to believe), `complaint` and `classify` (errors to classes),
 //! `verdict` (the outcome).
 
+mod anthropic;
+mod bedrock;
 mod classify;
 mod complaint;
+mod dashscope;
 mod echo;
 mod edge;
+mod event_stream;
 mod excuse;
 mod fold;
+mod framing;
+mod gemini;
 mod gist;
 mod head;
 mod inflate;
 mod json_scan;
 mod ledger;
+mod lines;
+mod ollama;
 mod openai_chat;
 mod openai_chunk;
 mod openai_completions;
+mod openai_responses;
 mod reply;
 mod retry_hint;
 mod sse;
@@ -42,6 +51,7 @@ use serde_json::{Map, Value};
 
 use self::gist::Gist;
 pub use self::reply::Reply;
+use crate::measurement::Failure;
 
 /// The wire formats spoken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
@@ -53,33 +63,77 @@ pub enum Protocol {
     /// `POST {base}/completions`, streamed as server-sent events.
     #[serde(rename = "openai-completions")]
     OpenAiCompletions,
+    /// `POST {base}/responses`, streamed as server-sent events.
+    #[serde(rename = "openai-responses")]
+    OpenAiResponses,
+    /// `POST {base}/messages`, streamed as server-sent events.
+    #[serde(rename = "anthropic")]
+    Anthropic,
+    /// `POST {base}/models/{model}:streamGenerateContent?alt=sse`, streamed as server-sent events.
+    #[serde(rename = "gemini")]
+    Gemini,
+    /// `POST {base}/chat`, streamed as one JSON value per line.
+    #[serde(rename = "ollama")]
+    Ollama,
+    /// `POST {base}/services/aigc/text-generation/generation`, streamed as server-sent events.
+    #[serde(rename = "dashscope")]
+    DashScope,
+    /// `POST {base}/model/{model}/converse-stream`, streamed as AWS's binary events.
+    #[serde(rename = "bedrock")]
+    Bedrock,
 }
 
 impl Protocol {
-    /// The path behind the base URL.
+    /// The path behind the base URL, query included.
     #[must_use]
-    pub fn path(self, _model: &str) -> String {
+    pub fn path(self, model: &str) -> String {
         match self {
             Self::OpenAiChat => "/chat/completions".into(),
             Self::OpenAiCompletions => "/completions".into(),
+            Self::OpenAiResponses => "/responses".into(),
+            Self::Anthropic => "/messages".into(),
+            Self::Gemini => gemini::path(model),
+            Self::Ollama => "/chat".into(),
+            Self::DashScope => "/services/aigc/text-generation/generation".into(),
+            Self::Bedrock => bedrock::path(model),
         }
     }
 
     /// The request's body, as JSON.
     #[must_use]
     pub fn body(self, ask: &Ask<'_>) -> Vec<u8> {
+        /// Room for all but the prompt and its escapes.
+        const REST_BYTES: usize = 512;
         let mut body = match self {
             Self::OpenAiChat => openai_chat::body(ask),
             Self::OpenAiCompletions => openai_completions::body(ask),
+            Self::OpenAiResponses => openai_responses::body(ask),
+            Self::Anthropic => anthropic::body(ask),
+            Self::Gemini => gemini::body(ask),
+            Self::Ollama => ollama::body(ask),
+            Self::DashScope => dashscope::body(ask),
+            Self::Bedrock => bedrock::body(ask),
         };
-        for (name, value) in ask.extra_body {
-            if value.is_null() {
-                body.remove(name);
-            } else {
-                body.insert(name.clone(), value.clone());
-            }
+        merge(&mut body, ask.extra_body);
+        let mut bytes = Vec::with_capacity(ask.prompt.len() + REST_BYTES);
+        // Neither a tree of values nor memory can fail to be written.
+        let _ = serde_json::to_writer(&mut bytes, &body);
+        bytes
+    }
+
+    /// The header a protocol wants beside the usual ones; configured headers win over it.
+    #[must_use]
+    pub fn own_header(self) -> Option<(HeaderName, HeaderValue)> {
+        match self {
+            Self::Anthropic => Some(anthropic::VERSION),
+            Self::DashScope => Some(dashscope::STREAM),
+            Self::OpenAiChat
+            | Self::OpenAiCompletions
+            | Self::OpenAiResponses
+            | Self::Gemini
+            | Self::Ollama
+            | Self::Bedrock => None,
         }
-        Value::Object(body).to_string().into_bytes()
     }
 
     /// The header that carries the credential, marked sensitive. White space around the key is dropped.
@@ -94,15 +148,31 @@ impl Protocol {
         if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(KeyError::Unsendable);
         }
-        let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| KeyError::Unsendable)?;
+        let (name, value) = match self {
+            Self::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            Self::Gemini => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
+            Self::OpenAiChat
+            | Self::OpenAiCompletions
+            | Self::OpenAiResponses
+            | Self::Ollama
+            | Self::DashScope
+            | Self::Bedrock => (header::AUTHORIZATION, format!("Bearer {key}")),
+        };
+        let mut value = HeaderValue::try_from(value).map_err(|_| KeyError::Unsendable)?;
         value.set_sensitive(true);
-        Ok((header::AUTHORIZATION, value))
+        Ok((name, value))
     }
 
     /// Reads the payload of one event.
-    fn read(self, _name: &str, payload: &[u8], gist: &mut Gist) -> Result<(), serde_json::Error> {
+    fn read(self, payload: &[u8], gist: &mut Gist) -> Result<(), serde_json::Error> {
         match self {
             Self::OpenAiChat | Self::OpenAiCompletions => openai_chunk::read(payload, gist),
+            Self::OpenAiResponses => openai_responses::read(payload, gist),
+            Self::Anthropic => anthropic::read(payload, gist),
+            Self::Gemini => gemini::read(payload, gist),
+            Self::Ollama => ollama::read(payload, gist),
+            Self::DashScope => dashscope::read(payload, gist),
+            Self::Bedrock => bedrock::read(payload, gist),
         }
     }
 
@@ -111,12 +181,61 @@ impl Protocol {
         matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
     }
 
-    /// Deltas after which one that equals the whole text is a repeat of it.
-    fn repeat_after(self) -> u32 {
-        match self {
-            Self::OpenAiChat | Self::OpenAiCompletions => 2,
+    /// Whether usage comes only when asked for.
+    fn asks_for_usage(self) -> bool {
+        matches!(self, Self::OpenAiChat | Self::OpenAiCompletions)
+    }
+
+    /// Whether frames may repeat the whole text as a habit of the format.
+    fn may_accumulate(self) -> bool {
+        self == Self::DashScope
+    }
+}
+
+/// The failure a response stands for, whole, whatever endpoint it came from (a token endpoint, a list of models).
+///
+/// A success without an error in it is classified as what it would be as an answer.
+#[must_use]
+pub fn failure_of_response(head: &ReplyHead<'_>, body: &[u8]) -> Option<Failure> {
+    let mut reply = Reply::new(head, Duration::ZERO);
+    reply.read(Duration::ZERO, body);
+    reply.end(Duration::ZERO, Ending::Clean).outcome.failure().cloned()
+}
+
+/// Merges `patch` over `body` (RFC 7396): objects member by member, `null` removes, all else replaces.
+fn merge(body: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (name, value) in patch {
+        match (body.get_mut(name), value) {
+            (_, Value::Null) => {
+                body.remove(name);
+            }
+            (Some(Value::Object(body)), Value::Object(patch)) => merge(body, patch),
+            (_, Value::Object(patch)) => {
+                let mut fresh = Map::new();
+                merge(&mut fresh, patch);
+                body.insert(name.clone(), Value::Object(fresh));
+            }
+            (_, value) => {
+                body.insert(name.clone(), value.clone());
+            }
         }
     }
+}
+
+/// A name as part of a URL's path: everything but letters, digits, `-._~` and what is `kept` is escaped.
+fn url_path(name: &str, kept: &str) -> String {
+    let mut path = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        let c = char::from(byte);
+        if c.is_ascii_alphanumeric() || "-._~".contains(c) || kept.contains(c) {
+            path.push(c);
+        } else {
+            let digit =
+                |value: u8| char::from_digit(value.into(), 16).unwrap_or_default().to_ascii_uppercase();
+            path.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    path
 }
 
 /// The longest head of `text` of at most `bytes` bytes.
@@ -165,7 +284,7 @@ pub struct Ask<'a> {
     pub temperature: Option<f64>,
     /// Whether to ask for usage in the stream (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// Members merged over the body last, so that they win; a `null` removes a member.
+    /// Merged over the body last, so that it wins: objects member by member, a `null` removes a member (RFC 7396).
     pub extra_body: &'a Map<String, Value>,
 }
 

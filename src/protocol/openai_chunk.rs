@@ -54,7 +54,8 @@ impl Members for Chunk<'_> {
     }
 }
 
-fn copy<'de, A: MapAccess<'de>>(into: &mut String, map: &mut A) -> Result<(), A::Error> {
+/// Reads a member into `into`, unless it is not a word.
+pub(super) fn copy<'de, A: MapAccess<'de>>(into: &mut String, map: &mut A) -> Result<(), A::Error> {
     if let Some(word) = fold::word(map)? {
         into.clear();
         into.push_str(&word);
@@ -79,7 +80,7 @@ impl Members for Choice<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "index" => self.index = fold::number(map)?.unwrap_or(0),
-            "delta" => map.next_value_seed(Object(&mut Delta { gist: self.gist, reasoned: false }))?,
+            "delta" => map.next_value_seed(Object(&mut Delta::new(self.gist)))?,
             "text" => gist::text(map, self.gist, Channel::Answer(TokenKind::Content))?,
             "message" => self.gist.whole_reply |= fold::truth(map)?,
             "finish_reason" => {
@@ -107,10 +108,17 @@ impl Members for Choice<'_> {
     }
 }
 
-struct Delta<'a> {
+/// A delta, or a message that is one in all but name.
+pub(super) struct Delta<'a> {
     gist: &'a mut Gist,
     /// One name of the reasoning gave text: the others repeat it.
     reasoned: bool,
+}
+
+impl<'a> Delta<'a> {
+    pub(super) fn new(gist: &'a mut Gist) -> Self {
+        Self { gist, reasoned: false }
+    }
 }
 
 impl Members for Delta<'_> {

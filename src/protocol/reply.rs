@@ -5,10 +5,12 @@
 use std::time::Duration;
 
 use super::{
-    Deadline, Ending, ReplyHead, Timeouts,
+    Deadline, Ending, Protocol, ReplyHead, Timeouts,
+    event_stream::EventStreamDecoder,
+    framing::Framing,
     head::HeadFacts,
     inflate::{InflateError, Inflater},
-    sse::SseDecoder,
+    lines::LineDecoder,
     story::{Story, Unreadable},
     transcript::Stamp,
     verdict::{self, Closing},
@@ -44,8 +46,8 @@ pub struct Reply {
 pub(super) enum Body {
     /// Nothing but a byte order mark or white space so far.
     Undecided { bom: usize },
-    /// Server-sent events, and the head of them.
-    Events { decoder: Box<SseDecoder>, head: Vec<u8> },
+    /// A stream of events, and the head of it.
+    Stream { framing: Framing, head: Vec<u8> },
     /// Something to be read as a whole: JSON, a page, the explanation of a failure.
     Whole { shape: Shape, bytes: Vec<u8> },
 }
@@ -86,7 +88,10 @@ impl Reply {
         if bytes.is_empty() {
             return;
         }
-        self.reads += 1;
+        // One read of the socket may come as several pieces: they share its stamp.
+        if self.last_read != Some(at) {
+            self.reads += 1;
+        }
         self.first_event.get_or_insert(at);
         self.last_read = Some(at);
         if self.is_finished() {
@@ -113,7 +118,7 @@ impl Reply {
             (None, Body::Whole { .. }) => {
                 (self.last_read.unwrap_or(self.headers_at) + timeouts.stall, Deadline::Stall)
             }
-            (None, Body::Events { .. } | Body::Undecided { .. }) => {
+            (None, Body::Stream { .. } | Body::Undecided { .. }) => {
                 match self.story.transcript.last_heard() {
                     Some(heard) => (heard + timeouts.stall, Deadline::Stall),
                     None => (timeouts.first_token, Deadline::FirstToken),
@@ -144,9 +149,9 @@ impl Reply {
     #[must_use]
     pub fn end(mut self, at: Duration, ending: Ending) -> Measurement {
         let stamp = Stamp { at: self.last_read.unwrap_or(at), read: self.reads };
-        if let Body::Events { decoder, .. } = &mut self.body {
+        if let Body::Stream { framing, .. } = &mut self.body {
             let story = &mut self.story;
-            decoder.finish(ending == Ending::Clean, &mut |frame| story.frame(stamp, &frame));
+            framing.finish(ending == Ending::Clean, &mut |frame| story.frame(stamp, &frame));
         }
         self.story.transcript.settle_held();
         verdict::close(Closing {
@@ -174,7 +179,7 @@ impl Body {
     fn take(&mut self, stamp: Stamp, bytes: &[u8], story: &mut Story) {
         let mut bytes = bytes;
         if let Self::Undecided { bom } = self {
-            match sniff(bom, bytes) {
+            match sniff(story.protocol(), bom, bytes) {
                 None => return,
                 Some((body, rest)) => {
                     *self = body;
@@ -184,9 +189,9 @@ impl Body {
         }
         match self {
             Self::Undecided { .. } => {}
-            Self::Events { decoder, head } => {
+            Self::Stream { framing, head } => {
                 keep(head, bytes, HEAD_BYTES_MAX);
-                decoder.feed(bytes, &mut |frame| story.frame(stamp, &frame));
+                framing.feed(bytes, &mut |frame| story.frame(stamp, &frame));
             }
             Self::Whole { shape: Shape::Json, bytes: kept } => {
                 if keep(kept, bytes, WHOLE_BYTES_MAX) < bytes.len() {
@@ -208,7 +213,7 @@ fn keep(kept: &mut Vec<u8>, bytes: &[u8], limit: usize) -> usize {
 }
 
 /// Decides what a body is by its first byte, a byte order mark and white space apart: `content-type` lies.
-fn sniff<'b>(bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
+fn sniff<'b>(protocol: Protocol, bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
     const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
     let mut rest = bytes;
     while let Some((first, behind)) = rest.split_first() {
@@ -221,10 +226,13 @@ fn sniff<'b>(bom: &mut usize, bytes: &'b [u8]) -> Option<(Body, &'b [u8])> {
         }
         rest = behind;
     }
+    let stream = |framing| Body::Stream { framing, head: Vec::new() };
     let body = match rest.first()? {
+        b'{' if protocol == Protocol::Ollama => stream(Framing::Lines(LineDecoder::default())),
+        0 if protocol == Protocol::Bedrock => stream(Framing::Binary(EventStreamDecoder::default())),
         b'{' | b'[' => Body::Whole { shape: Shape::Json, bytes: Vec::new() },
         b'<' => Body::Whole { shape: Shape::Html, bytes: Vec::new() },
-        _ => Body::Events { decoder: Box::default(), head: Vec::new() },
+        _ => stream(Framing::Sse(Box::default())),
     };
     Some((body, rest))
 }

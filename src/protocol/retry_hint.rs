@@ -1,4 +1,4 @@
-//! How long a server asks to be left alone, from the many places it may say so.
+//! How long a server asks to be left alone, from the many places it may say so, and what it says of its allowances.
 //!
 //! Has no clock: dates are read against the response's own `Date`.
 
@@ -7,16 +7,23 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use http::HeaderMap;
 
+use crate::measurement::rate_limit::{
+    RateLimit,
+    RateLimitUnit::{self, InputTokens, OutputTokens, Requests, Tokens},
+};
+
 /// Longest wait believed: a month.
 const WAIT_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// Hints in the response's headers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HeaderHints {
     /// `retry-after-ms`, else `retry-after`.
     pub(super) retry_after: Option<Duration>,
     /// When the bucket that is empty fills again.
     pub(super) bucket_reset: Option<Duration>,
+    /// Allowances, one per unit.
+    pub(super) rate_limits: Vec<RateLimit>,
 }
 
 impl HeaderHints {
@@ -28,28 +35,57 @@ impl HeaderHints {
         let retry_after = milliseconds
             .and_then(|value| seconds(value / 1000.0))
             .or_else(|| text("retry-after").and_then(|value| instant_or_seconds(value, now)));
-        let empty_buckets = BUCKETS.iter().filter(|(remaining, _)| {
-            text(remaining).and_then(|value| value.parse::<f64>().ok()).is_some_and(|left| left <= 0.0)
-        });
-        let resets =
-            empty_buckets.filter_map(|(_, reset)| text(reset).and_then(|value| reset_time(value, now)));
-        Self { retry_after, bucket_reset: resets.max() }
+        let number = |name: &str| text(name)?.parse::<f64>().ok().filter(|number| number.is_finite());
+        let mut bucket_reset = None;
+        let mut rate_limits: Vec<RateLimit> = Vec::new();
+        for bucket in BUCKETS {
+            let remaining = number(bucket.remaining);
+            let reset = || text(bucket.reset).and_then(|value| reset_time(value, now));
+            if remaining.is_some_and(|left| left <= 0.0) {
+                bucket_reset = bucket_reset.max(reset());
+            }
+            let limit = number(bucket.limit);
+            let is_known = rate_limits.iter().any(|known| known.unit == bucket.unit);
+            if !is_known && (limit.is_some() || remaining.is_some()) {
+                rate_limits.push(RateLimit { unit: bucket.unit, limit, remaining, reset: reset() });
+            }
+        }
+        Self { retry_after, bucket_reset, rate_limits }
     }
 }
 
-/// `(what is left, when it fills again)` of the buckets providers report.
-const BUCKETS: [(&str, &str); 10] = [
-    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    ("x-ratelimit-remaining-req-minute", "x-ratelimit-reset-req-minute"),
-    ("x-ratelimit-remaining-tokens-minute", "x-ratelimit-reset-tokens-minute"),
-    ("x-ratelimit-remaining", "x-ratelimit-reset"),
-    ("ratelimit-remaining", "ratelimit-reset"),
-    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
-    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
-    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
-    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"),
-];
+/// The headers in which a provider reports one allowance.
+struct Bucket {
+    unit: RateLimitUnit,
+    limit: &'static str,
+    remaining: &'static str,
+    reset: &'static str,
+}
+
+macro_rules! buckets {
+    ($($unit:ident $front:literal $back:literal),+ $(,)?) => {
+        /// The most telling first: of two that count the same, the first is believed.
+        const BUCKETS: &[Bucket] = &[$(Bucket {
+            unit: $unit,
+            limit: concat!($front, "limit", $back),
+            remaining: concat!($front, "remaining", $back),
+            reset: concat!($front, "reset", $back),
+        }),+];
+    };
+}
+
+buckets! {
+    Requests "x-ratelimit-" "-requests",
+    Tokens "x-ratelimit-" "-tokens",
+    Requests "x-ratelimit-" "-req-minute",
+    Tokens "x-ratelimit-" "-tokens-minute",
+    Requests "x-ratelimit-" "",
+    Requests "ratelimit-" "",
+    Requests "anthropic-ratelimit-requests-" "",
+    Tokens "anthropic-ratelimit-tokens-" "",
+    InputTokens "anthropic-ratelimit-input-tokens-" "",
+    OutputTokens "anthropic-ratelimit-output-tokens-" "",
+}
 
 /// A number of seconds, when it is one that can be waited.
 pub(super) fn seconds(value: f64) -> Option<Duration> {
@@ -113,4 +149,53 @@ fn http_date(text: &str) -> Option<DateTime<FixedOffset>> {
 
 fn until(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> Duration {
     (then - now).to_std().unwrap_or_default().min(WAIT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn check(headers: &[(&str, &str)], expect: &str) {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap())
+            })
+            .collect();
+        let shown = |number: Option<f64>| number.map_or("?".to_owned(), |number| number.to_string());
+        let found = HeaderHints::read(&headers).rate_limits.into_iter().map(|limit| {
+            let reset = shown(limit.reset.map(|reset| reset.as_secs_f64()));
+            format!("{} {}/{} {reset}", limit.unit, shown(limit.remaining), shown(limit.limit))
+        });
+        assert_eq!(found.collect::<Vec<_>>().join(", "), expect);
+    }
+
+    #[test]
+    fn allowances_are_read_from_the_headers_of_many() {
+        check(&[], "");
+        check(
+            &[
+                ("x-ratelimit-limit-requests", "60"),
+                ("x-ratelimit-remaining-requests", "59"),
+                ("x-ratelimit-reset-requests", "1s"),
+                ("x-ratelimit-remaining-tokens", "149984"),
+                ("x-ratelimit-reset-tokens", "6m0s"),
+            ],
+            "requests 59/60 1, tokens 149984/? 360",
+        );
+        check(
+            &[
+                ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
+                ("anthropic-ratelimit-input-tokens-limit", "50000"),
+                ("anthropic-ratelimit-input-tokens-remaining", "0"),
+                ("anthropic-ratelimit-input-tokens-reset", "2026-01-01T00:00:30Z"),
+                ("anthropic-ratelimit-output-tokens-limit", "8000"),
+            ],
+            "input_tokens 0/50000 30, output_tokens ?/8000 ?",
+        );
+        check(&[("x-ratelimit-remaining", "3"), ("ratelimit-remaining", "4")], "requests 3/? ?");
+        check(&[("x-ratelimit-limit-requests", "many"), ("x-ratelimit-remaining", "NaN")], "");
+    }
 }

@@ -10,31 +10,15 @@
 
 use memchr::{memchr, memchr2};
 
-use super::json_scan::JsonScan;
+use super::{
+    framing::{EVENT_BYTES_MAX, Frame},
+    json_scan::JsonScan,
+};
 
-/// Longest event, in bytes.
-pub(super) const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Longest line that is not data: an event's name, or a stray line.
 const OTHER_LINE_BYTES_MAX: usize = 64 << 10;
 /// Longest event name kept.
 const NAME_BYTES_MAX: usize = 64;
-
-/// What the decoder found.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
-    /// One payload: the event's name (may be empty) and its data.
-    Payload { name: &'a str, data: &'a [u8] },
-    /// The payload of llama.cpp's `error:` field.
-    ErrorField(&'a [u8]),
-    /// Lines outside any field that together form a JSON value.
-    Stray(&'a [u8]),
-    /// A block of comments and nothing else.
-    Comments,
-    /// Framing off the standard was tolerated.
-    Lax,
-    /// An event or a line outgrew its limit; nothing more will be decoded.
-    TooLong,
-}
 
 /// Incremental decoder of one event stream.
 #[derive(Debug, Default)]

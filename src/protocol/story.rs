@@ -9,10 +9,10 @@ use super::{
     Protocol, ReplyHead,
     complaint::Complaint,
     fold,
+    framing::Frame,
     gist::Gist,
     json_scan::split_values,
     ledger::Ledger,
-    sse::Frame,
     transcript::{Stamp, Transcript},
 };
 use crate::measurement::Flag;
@@ -43,6 +43,8 @@ pub(super) struct Story {
     pub(super) whole_reply: bool,
     /// Reasoning took place that is not shown.
     pub(super) veiled_reasoning: bool,
+    /// A filter cut the answer.
+    pub(super) filtered: bool,
     pub(super) model: Option<String>,
     pub(super) fingerprint: Option<String>,
 }
@@ -62,11 +64,14 @@ pub(super) enum Unreadable {
 
 impl Story {
     pub(super) fn new(head: &ReplyHead<'_>) -> Self {
-        let repeat_after = head.protocol.repeat_after();
         Self {
             protocol: head.protocol,
             gist: Gist::default(),
-            transcript: Transcript::new(head.gap_bounds.clone(), head.keep_text, repeat_after),
+            transcript: Transcript::new(
+                head.gap_bounds.clone(),
+                head.keep_text,
+                head.protocol.may_accumulate(),
+            ),
             ledger: Ledger::default(),
             flags: BTreeSet::new(),
             events: 0,
@@ -79,15 +84,29 @@ impl Story {
             unreadable: None,
             whole_reply: false,
             veiled_reasoning: false,
+            filtered: false,
             model: None,
             fingerprint: None,
         }
+    }
+
+    /// The wire format asked for.
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Takes in what the framing found.
     pub(super) fn frame(&mut self, stamp: Stamp, frame: &Frame<'_>) {
         match *frame {
             Frame::Payload { name, data } => self.payload(stamp, name, data.trim_ascii()),
+            Frame::Exception { code, data } => {
+                self.event(stamp);
+                self.complain(stamp, data);
+                if let Some(complaint) = &mut self.complaint {
+                    complaint.add_code(code);
+                }
+            }
+            Frame::Broken => self.give_up(stamp, Unreadable::BadFrame),
             Frame::ErrorField(data) => {
                 self.event(stamp);
                 self.complain(stamp, data);
@@ -127,10 +146,10 @@ impl Story {
             return self.complain(stamp, data);
         }
         self.gist.clear();
-        if self.protocol.read(name, data, &mut self.gist).is_ok() {
+        if self.protocol.read(data, &mut self.gist).is_ok() {
             self.apply(stamp, data);
         } else {
-            self.read_harder(stamp, name, data);
+            self.read_harder(stamp, data);
         }
     }
 
@@ -148,7 +167,7 @@ impl Story {
     }
 
     /// Reads a payload that is not quite JSON, or several values in one.
-    fn read_harder(&mut self, stamp: Stamp, name: &str, data: &[u8]) {
+    fn read_harder(&mut self, stamp: Stamp, data: &[u8]) {
         let mended = fold::mend(data);
         let data = mended.as_deref().unwrap_or(data);
         let (values, rest) = split_values(data);
@@ -160,7 +179,7 @@ impl Story {
         }
         for value in values {
             self.gist.clear();
-            if self.protocol.read(name, value, &mut self.gist).is_err() {
+            if self.protocol.read(value, &mut self.gist).is_err() {
                 return self.give_up(stamp, Unreadable::BadJson);
             }
             self.apply(stamp, value);
@@ -181,6 +200,7 @@ impl Story {
         self.ledger.take(&self.gist, self.terminal_at.is_some());
         self.whole_reply |= self.gist.whole_reply;
         self.veiled_reasoning |= self.gist.veiled_reasoning;
+        self.filtered |= self.gist.filtered;
         if self.gist.cold_start {
             self.flags.insert(Flag::ColdStart);
         }

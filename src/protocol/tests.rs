@@ -3,7 +3,9 @@
 mod captures;
 mod failures;
 mod framing;
+mod fuzz;
 mod hostile;
+mod other_formats;
 mod requests;
 mod streams;
 

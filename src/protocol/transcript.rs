@@ -62,11 +62,11 @@ pub(super) struct Tally {
 }
 
 impl Transcript {
-    /// An empty one. `repeat_after`: see [`Echo::new`].
-    pub(super) fn new(gap_bounds: Arc<[f64]>, keep_text: bool, repeat_after: u32) -> Self {
+    /// An empty one. `may_accumulate`: see [`Echo::new`].
+    pub(super) fn new(gap_bounds: Arc<[f64]>, keep_text: bool, may_accumulate: bool) -> Self {
         Self {
-            content: Echo::new(repeat_after),
-            reasoning: Echo::new(repeat_after),
+            content: Echo::new(may_accumulate),
+            reasoning: Echo::new(may_accumulate),
             think: ThinkSplitter::new(),
             tally: Tally::new(gap_bounds, keep_text),
             last_heard: None,
@@ -82,6 +82,20 @@ impl Transcript {
             if choice_before.replace(choice).is_some_and(|before| before != choice) {
                 origin = Origin::new(stamp);
             }
+            let echo = match channel {
+                Channel::Reasoning => Some(&mut self.reasoning),
+                Channel::Answer(TokenKind::Content) => Some(&mut self.content),
+                Channel::Answer(TokenKind::Refusal | TokenKind::ToolCall) => None,
+            };
+            let text = match echo.filter(|_| choice == 0).map(|echo| echo.news(text, gist.terminal)) {
+                None => text,
+                Some(News::Fresh(text)) => text,
+                Some(News::Nothing) => continue,
+                Some(News::Repeat) => {
+                    self.flags.insert(Flag::RepeatChunk);
+                    continue;
+                }
+            };
             self.take_piece(channel, choice, text, &mut origin);
         }
     }
@@ -127,20 +141,6 @@ impl Transcript {
     }
 
     fn take_piece(&mut self, channel: Channel, choice: u64, text: &str, origin: &mut Origin<Stamp>) {
-        let echo = match channel {
-            Channel::Reasoning => Some(&mut self.reasoning),
-            Channel::Answer(TokenKind::Content) => Some(&mut self.content),
-            Channel::Answer(TokenKind::Refusal | TokenKind::ToolCall) => None,
-        };
-        let text = match echo.filter(|_| choice == 0).map(|echo| echo.news(text)) {
-            None => text,
-            Some(News::Fresh(text)) => text,
-            Some(News::Nothing) => return,
-            Some(News::Repeat) => {
-                self.flags.insert(Flag::RepeatChunk);
-                return;
-            }
-        };
         self.last_heard = self.last_heard.max(Some(origin.stamp.at));
         match channel {
             Channel::Answer(TokenKind::Content) if choice == 0 => {

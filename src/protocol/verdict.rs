@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{
     Deadline, Ending,
     classify::{self, Circumstances, Ruling},
     complaint::{Complaint, is_complaint},
     edge,
     excuse::{self, Wording},
+    framing::Frame,
     gist::Gist,
     head::HeadFacts,
     json_scan::split_values,
@@ -57,7 +60,13 @@ pub(super) fn close(mut closing: Closing) -> Measurement {
     flags.extend(count_flags(&verdict, &tally, reasoning_billed));
     let complete = story.terminal_at.is_some() && story.failed_at.is_none();
     let uncounted = matches!(verdict.source, TokenSource::ChunkCount | TokenSource::None);
-    if include_usage && is_stream && complete && uncounted && !story.ledger.has_usage {
+    if include_usage
+        && head.protocol.asks_for_usage()
+        && is_stream
+        && complete
+        && uncounted
+        && !story.ledger.has_usage
+    {
         flags.insert(Flag::UsageMissing);
     }
     let shown = matches!(outcome, Outcome::Ok | Outcome::Partial(_));
@@ -72,6 +81,7 @@ pub(super) fn close(mut closing: Closing) -> Measurement {
         connection: ConnectionUse::default(),
         served_model: story.model,
         fingerprint: story.fingerprint,
+        rate_limits: head.hints.rate_limits,
         request_id: head.request_id,
         visible_text: tally.text.filter(|_| shown),
     }
@@ -173,7 +183,7 @@ impl Closing {
                 self.body = Body::Whole { shape, bytes: Vec::new() };
                 outcome
             }
-            Body::Events { head, .. } => self.stream(&head),
+            Body::Stream { head, .. } => self.stream(&head),
             Body::Undecided { .. } => self.stream(&[]),
         }
     }
@@ -199,6 +209,8 @@ impl Closing {
             self.unreadable()
         } else if let Some(failure) = story.finish.as_deref().and_then(failure_of_finish) {
             self.failed_finish(failure)
+        } else if story.filtered {
+            self.failed_finish(FinishFailure::Filtered)
         } else if story.terminal_at.is_some() {
             return match has_answer {
                 true => Outcome::Ok,
@@ -291,7 +303,8 @@ impl Closing {
     /// A 2xx body that is JSON.
     fn json_reply(&mut self, bytes: &[u8]) -> Outcome {
         let (values, _) = split_values(bytes);
-        let value = values.first().and_then(|value| Some((*value, serde_json::from_slice(value).ok()?)));
+        let value =
+            values.first().and_then(|text| Some((*text, serde_json::from_slice::<Value>(text).ok()?)));
         let Some((text, value)) = value else {
             return Outcome::Error(match self.ending {
                 Ending::Clean => {
@@ -304,7 +317,15 @@ impl Closing {
             return Outcome::Error(self.complaint(&Complaint::gather(&value)));
         }
         let mut gist = Gist::default();
-        let read = self.head.protocol.read("", text, &mut gist);
+        let read = match &value {
+            // Gemini's stream without server-sent events: a list of what would be events.
+            Value::Array(items) => items
+                .iter()
+                .try_for_each(|item| self.head.protocol.read(item.to_string().as_bytes(), &mut gist)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                self.head.protocol.read(text, &mut gist)
+            }
+        };
         if read.is_err() || !(gist.whole_reply || gist.terminal || gist.piece_count() > 0) {
             let ruling = Ruling::new(Unspeakable, "bad_json");
             return Outcome::Error(self.failure(ruling, "JSON that is not an answer"));
@@ -325,7 +346,7 @@ impl Closing {
             return self.complaint(&complaint);
         }
         if let Some(code) = &self.head.error_code {
-            let mut complaint = Complaint::gather(&serde_json::Value::Null);
+            let mut complaint = Complaint::gather(&Value::Null);
             complaint.add_code(code);
             return self.complaint(&complaint);
         }
@@ -377,14 +398,13 @@ impl Closing {
 
 /// The data of the first event, when a failure's body is an event stream.
 fn event_data(bytes: &[u8]) -> Option<Vec<u8>> {
-    use super::sse::Frame;
     let mut found = None;
     let mut decoder = SseDecoder::default();
     let mut note = |frame: Frame<'_>| match frame {
         Frame::Payload { data, .. } | Frame::ErrorField(data) | Frame::Stray(data) => {
             found.get_or_insert(data.to_vec());
         }
-        Frame::Comments | Frame::Lax | Frame::TooLong => {}
+        Frame::Comments | Frame::Lax | Frame::TooLong | Frame::Exception { .. } | Frame::Broken => {}
     };
     decoder.feed(bytes, &mut note);
     decoder.finish(true, &mut note);

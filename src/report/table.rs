@@ -75,8 +75,13 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
     }
     if levels().any(|level| level.ok > 0 && level.tpot_seconds.is_none()) {
         lines.push(
-            "TPOT is unknown where the server does not count its tokens, or sent fewer than two of them"
+            "TPOT is unknown where the server does not count its tokens, sent fewer than two, or sent them all at once"
                 .into(),
+        );
+    }
+    if levels().any(|level| answer_after(level).is_some()) {
+        lines.push(
+            "answer: TTFT is the first token of any kind, here of thinking; the answer began later".into(),
         );
     }
     if levels().any(|level| level.client_saturated == Some(true)) {
@@ -118,14 +123,28 @@ fn row(ladder: &LadderReport, level: &LevelSummary) -> Vec<String> {
     row.push(millis(tpot, "p95", |p| p.p95));
     row.push(level.request_tps.map_or("-".into(), |p| format!("{:.1}", p.mean)));
     row.push(level.throughput_tokens_per_second.map_or("-".into(), |tps| format!("{tps:.1}")));
-    row.push(notes(level));
+    let answer = answer_after(level).map(|answer| format!("answer p50 {answer:.1} ms"));
+    row.push(
+        answer
+            .into_iter()
+            .chain(Some(notes(level)).filter(|notes| !notes.is_empty()))
+            .collect::<Vec<_>>()
+            .join(", "),
+    );
     row
+}
+
+/// The median time to the first answer token, milliseconds, where the model thought before it.
+fn answer_after(level: &LevelSummary) -> Option<f64> {
+    let (answer, first) = (level.first_answer_token_seconds?.p50, level.ttft_seconds?.p50);
+    (answer > first).then_some(answer * 1000.0)
 }
 
 fn millis(percentiles: Option<Percentiles>, name: &str, value: impl Fn(&Percentiles) -> f64) -> String {
     percentiles.map_or("-".into(), |p| {
         let low = if p.low_confidence().contains(&name) { LOW } else { "" };
-        format!("{:.1}{low}", value(&p) * 1000.0)
+        let millis = value(&p) * 1000.0;
+        if millis < 10.0 { format!("{millis:.2}{low}") } else { format!("{millis:.1}{low}") }
     })
 }
 
@@ -160,6 +179,7 @@ pub fn csv(named: &Named<'_>) -> Result<String, csv::Error> {
         "ttft_p50_seconds",
         "ttft_p95_seconds",
         "ttft_p99_seconds",
+        "first_answer_token_p50_seconds",
         "tpot_p50_seconds",
         "tpot_p95_seconds",
         "request_tps_mean",
@@ -192,6 +212,7 @@ fn csv_record(named: &Named<'_>, ladder: &LadderReport, level: &LevelSummary) ->
         number(ttft.map(|p| p.p50)),
         number(ttft.map(|p| p.p95)),
         number(ttft.map(|p| p.p99)),
+        number(level.first_answer_token_seconds.map(|p| p.p50)),
         number(tpot.map(|p| p.p50)),
         number(tpot.map(|p| p.p95)),
         number(level.request_tps.map(|p| p.mean)),

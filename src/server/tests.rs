@@ -112,6 +112,7 @@ fn summary(count: usize) -> LevelSummary {
             p99: 0.4,
             intervals: PercentileIntervals::default(),
         }),
+        first_answer_token_seconds: None,
         tpot_seconds: Some(Percentiles {
             count,
             mean: 0.02,

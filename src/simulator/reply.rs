@@ -233,6 +233,8 @@ impl Stream {
             self.phase = Phase::Over;
             return self.hand_over(0);
         }
+        // The server writes out what it was handed while it waits for more; a break would take that with it.
+        tokio::time::sleep(Duration::from_millis(1)).await;
         self.broken("cut short as asked for")
     }
 

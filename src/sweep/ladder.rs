@@ -53,6 +53,8 @@ pub enum Cause {
         /// The level's concurrency.
         concurrency: u32,
     },
+    /// Every answer came whole, at this concurrency: there is no first token to time.
+    NotStreaming(u32),
     /// Throughput stopped growing after this concurrency.
     AfterKnee(u32),
     /// The whole run was told to stop.
@@ -66,6 +68,10 @@ impl std::fmt::Display for Cause {
             Self::FailureRatio { failed, requests, concurrency } => {
                 write!(f, "{failed} of {requests} requests failed at concurrency {concurrency}")
             }
+            Self::NotStreaming(concurrency) => write!(
+                f,
+                "the endpoint does not stream (seen at concurrency {concurrency}): only whole requests can be timed"
+            ),
             Self::AfterKnee(knee) => write!(f, "throughput stopped growing after concurrency {knee}"),
             Self::Stopped => f.write_str("stopped"),
         }
@@ -147,6 +153,10 @@ pub(super) async fn climb(
 fn guard(run: &Run, levels: &[LevelSummary]) -> Option<Cause> {
     let level = levels.last()?;
     let failed = level.requests.saturating_sub(level.ok);
+    if level.ok == 0 && failed > 0 && level.failures.keys().all(|class| *class == FailureClass::NotStreaming)
+    {
+        return Some(Cause::NotStreaming(level.concurrency));
+    }
     let ratio = f64::from(failed) / f64::from(level.requests.max(1));
     if failed > 0 && ratio >= run.sweep.abort.failure_ratio {
         let (requests, concurrency) = (level.requests, level.concurrency);

@@ -64,32 +64,38 @@ impl Level {
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let mut workers = JoinSet::new();
         let level = Arc::new(self);
+        let delays = delay::Watch::start();
         for index in 0..concurrency {
             workers.spawn(work(level.clone(), floor.clone(), index));
         }
-        let mut delays = delay::sketch();
-        tokio::select! {
-            () = join(&mut workers, &floor) => {}
-            () = delay::watch(&mut delays) => {}
-        }
+        join(&mut workers, &floor, level.halt.clone()).await;
+        let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
         // A level that a fatal failure ended is a failed one; only one that was told to stop says nothing.
         let incomplete =
             floor.fatal.get().is_none() && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
-        summary.client_saturated = delay::saturated(&delays, summary.ttft_seconds.map(|ttft| ttft.p50));
-        Finished { summary, delays, fatal: floor.fatal.get().copied() }
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        Finished { summary, delays: delays.sampled, fatal: floor.fatal.get().copied() }
     }
 }
 
-async fn join(workers: &mut JoinSet<()>, floor: &Floor) {
-    while let Some(result) = workers.join_next().await {
+/// Waits for all workers; when told to cancel, drops them with whatever they have under way. They do not listen for
+/// that themselves: it would be one more thing to ask at every chunk.
+async fn join(workers: &mut JoinSet<()>, floor: &Floor, mut halt: Halt) {
+    loop {
+        let result = tokio::select! {
+            result = workers.join_next() => result,
+            () = halt.cancelled() => break,
+        };
+        let Some(result) = result else { return };
         if let Err(error) = result {
             // A probe's panic is caught with the probe; this is one outside of it. Nobody may wait for this worker.
             tracing::error!(%error, "a worker ended before its time");
             floor.release();
         }
     }
+    workers.shutdown().await;
 }
 
 /// What the workers of one level share.
@@ -243,17 +249,20 @@ impl Worker {
         self.floor.fatal.get().is_none()
     }
 
-    /// One probe; `None` when it was cancelled.
+    /// One probe; `None` when it was a filler and is no longer needed.
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
         let _in_flight = self.level.in_flight.enter();
-        let mut over = self.floor.over.subscribe();
         let loaded = self.shots.next();
         let shot = loaded.as_shot();
+        let probe = caught(self.lane.probe(&shot));
+        if role != Role::Filler {
+            return Some(probe.await);
+        }
+        let mut over = self.floor.over.subscribe();
         tokio::select! {
             biased;
-            measurement = caught(self.lane.probe(&shot)) => Some(measurement),
-            () = self.halt.cancelled() => None,
-            _ = over.wait_for(|over| *over), if role == Role::Filler => None,
+            measurement = probe => Some(measurement),
+            _ = over.wait_for(|over| *over) => None,
         }
     }
 

@@ -6,6 +6,7 @@
 mod caught;
 mod delay;
 mod halt;
+mod kept_waiting;
 mod ladder;
 mod level;
 mod shot;

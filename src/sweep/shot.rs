@@ -125,7 +125,7 @@ impl Loaded<'_> {
             ask: Ask {
                 model: &self.shots.cell.model,
                 prompt: &self.prompt,
-                max_tokens: settings.max_tokens,
+                max_tokens: settings.output_tokens_max(),
                 max_tokens_field: target.max_tokens_field,
                 temperature: settings.temperature,
                 include_usage: self.include_usage,

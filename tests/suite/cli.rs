@@ -280,6 +280,94 @@ async fn reload_by_http_takes_a_flag() {
     assert!(text.contains("--web.enable-lifecycle"), "{text}");
 }
 
+/// Answers every request with what it was sent, key included.
+async fn echo(status: &'static str, as_content: bool) -> (std::net::SocketAddr, tokio::task::JoinSet<()>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 8192];
+            let read = socket.read(&mut request).await.unwrap();
+            let sent = serde_json::Value::from(String::from_utf8_lossy(&request[..read]).into_owned());
+            let body = if as_content {
+                format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{sent}}},\"finish_reason\":{sent}}}]}}\n\n")
+            } else {
+                format!("{{\"error\":{{\"message\":\"no such key: {CANARY}\",\"param\":{sent}}}}}")
+            };
+            let head = format!("HTTP/1.1 {status}\r\nx-request-id: {CANARY}\r\ncontent-length: {}\r\n\r\n", body.len());
+            let _ = socket.write_all(format!("{head}{body}").as_bytes()).await;
+        }
+    });
+    (address, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_echoes_the_key_does_not_make_us_show_it() {
+    for (status, as_content) in [("401 Unauthorized", false), ("400 Bad Request", false), ("200 OK", true)] {
+        let (address, _tasks) = echo(status, as_content).await;
+        let base_url = format!("http://{address}/v1");
+        for format in ["json", "text"] {
+            let args = [
+                "request",
+                "--base-url",
+                &base_url,
+                "--model",
+                "m",
+                "--api-key-env",
+                "CANARY",
+                "--format",
+                format,
+                "--show-text",
+                "--log.level",
+                "trace",
+            ];
+            let output = run(&args, &[("CANARY", CANARY)]).await;
+            assert!(
+                !stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY),
+                "{}",
+                stdout(&output)
+            );
+            assert!(stdout(&output).contains("[redacted]"), "{status}: {}", stdout(&output));
+        }
+        let args = [
+            "sweep",
+            "--base-url",
+            &base_url,
+            "--model",
+            "m",
+            "--api-key-env",
+            "CANARY",
+            "--requests",
+            "1",
+            "--concurrency",
+            "1",
+        ];
+        let output = run(&args, &[("CANARY", CANARY)]).await;
+        assert!(
+            !stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn a_panic_that_shows_a_target_does_not_show_its_key() {
+    let text = format!(
+        "[[targets]]\nname = \"t\"\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"{CANARY}\"\nmodels = [\"m\"]\n\
+         extra_headers = {{ \"x-key\" = \"{CANARY}\" }}\n\
+         [[sweeps]]\nname = \"s\"\nevery = \"1m\"\ntargets = [\"t\"]\nprompt_tokens = [9]\nconcurrency = [1]\n"
+    );
+    let nothing = |_: &str| Err(std::env::VarError::NotPresent);
+    let config = tokenprobe::config::Config::parse(&text, std::path::Path::new("t.toml"), &nothing).unwrap();
+    let panic = std::panic::catch_unwind(|| panic!("{config:?}")).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("127.0.0.1") && !message.contains(CANARY), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_seen_nowhere() {
     let server = Server::start(|settings| settings.api_key = Some("another".into())).await;
@@ -335,4 +423,22 @@ async fn a_key_is_seen_nowhere() {
         assert!(!stdout(&output).contains(CANARY) && !stderr(&output).contains(CANARY));
     }
     assert!(daemon.dir().exists());
+}
+
+#[tokio::test]
+async fn every_example_passes_the_check_with_its_secrets_set() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir("config/examples").unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let words = text.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+        let secrets = words.filter(|word| word.contains('_')).map(|word| (word, "a-dummy-secret"));
+        let secrets: Vec<_> = secrets.collect();
+        let output =
+            run(&["serve", "--config.check", "--config.file", path.to_str().unwrap()], &secrets).await;
+        assert!(output.status.success(), "{}: {}", path.display(), stderr(&output));
+        assert!(stdout(&output).contains("requests"), "{}", stdout(&output));
+        checked += 1;
+    }
+    assert!(checked >= 16, "{checked} examples");
 }

@@ -188,8 +188,15 @@ impl Case {
     /// The wire format, when the product speaks it.
     pub fn protocol(&self) -> Option<Protocol> {
         Some(match self.request_hint.api.as_str() {
-            "openai_chat" => Protocol::OpenAiChat,
+            // A token endpoint's refusal is read like any other.
+            "openai_chat" | "oauth_token" => Protocol::OpenAiChat,
             "openai_completions" => Protocol::OpenAiCompletions,
+            "openai_responses" => Protocol::OpenAiResponses,
+            "anthropic_messages" => Protocol::Anthropic,
+            "gemini" => Protocol::Gemini,
+            "ollama_chat" => Protocol::Ollama,
+            "dashscope" => Protocol::DashScope,
+            "bedrock_converse" => Protocol::Bedrock,
             _ => return None,
         })
     }
@@ -221,9 +228,14 @@ impl Case {
         headers.map(pair).collect()
     }
 
+    /// When the headers are written, since the request.
+    pub fn headers_at(&self) -> Duration {
+        Duration::from_millis(self.head_delay_ms.unwrap_or(0))
+    }
+
     /// `(when written since the request, bytes)` of every write.
     pub fn writes(&self) -> Vec<(Duration, Vec<u8>)> {
-        let mut at = Duration::from_millis(self.head_delay_ms.unwrap_or(0));
+        let mut at = self.headers_at();
         let chunks = self.body_chunks.iter().flatten();
         chunks
             .map(|chunk| {

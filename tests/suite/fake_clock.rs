@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use proptest::prelude::*;
 use tokenprobe::{
     measurement::Measurement,
     protocol::{Deadline, Ending, Protocol, Reply, ReplyHead, TransportFailure},
@@ -12,7 +13,7 @@ use crate::corpus::{self, Case, Clock, End};
 /// Plays a case as the network loop would: a deadline that passes before the next read ends the probe.
 fn play(case: &Case, protocol: Protocol, writes: &[(Duration, Vec<u8>)]) -> Measurement {
     let timeouts = case.timeouts();
-    let headers_at = Duration::from_millis(case.head_delay_ms.unwrap_or(0));
+    let headers_at = case.headers_at();
     let headers = case.headers();
     let head = ReplyHead {
         protocol,
@@ -64,9 +65,12 @@ fn check_all(clock: Clock, recut: impl Fn(&Case) -> Vec<(Duration, Vec<u8>)>) {
     let mut failures = Vec::new();
     let mut played = 0;
     for case in corpus::load() {
-        let Some(protocol) = case.protocol() else { continue };
+        let Some(protocol) = case.protocol() else { panic!("{}: an unknown API", case.id) };
         let measurement = match transport(&case) {
             Some(failure) => failure.into_measurement(Duration::from_millis(10)),
+            None if case.headers_at() >= case.timeouts().headers => {
+                TransportFailure::Deadline(Deadline::Headers).into_measurement(case.timeouts().headers)
+            }
             None => play(&case, protocol, &recut(&case)),
         };
         played += 1;
@@ -77,8 +81,36 @@ fn check_all(clock: Clock, recut: impl Fn(&Case) -> Vec<(Duration, Vec<u8>)>) {
             measurement.outcome.failure().map(|failure| failure.message.as_str()).unwrap_or_default();
         assert!(message.chars().count() <= 220 && !message.contains('\n'), "{}: {message:?}", case.id);
     }
-    assert!(played >= 100, "only {played} cases were played");
+    assert!(played >= 142, "only {played} cases were played");
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A change to a body: at which of its bytes, and to what.
+type Edit = (prop::sample::Index, Option<u8>);
+
+proptest! {
+    #[test]
+    fn no_damage_to_an_answer_makes_it_panic(
+        case in prop::sample::select(corpus::load()),
+        edits in proptest::collection::vec(any::<Edit>(), 1..6),
+        size in 1usize..80,
+    ) {
+        let Some(protocol) = case.protocol().filter(|_| case.transport.is_none()) else { return Ok(()) };
+        let mut bytes: Vec<u8> = case.writes().into_iter().flat_map(|(_, bytes)| bytes).collect();
+        for (at, edit) in edits {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at.index(bytes.len());
+            match edit {
+                Some(byte) => bytes[at] = byte,
+                None => drop(bytes.remove(at)),
+            }
+        }
+        let writes: Vec<_> =
+            bytes.chunks(size).zip(1..).map(|(piece, at)| (Duration::from_millis(at), piece.to_vec())).collect();
+        play(&case, protocol, &writes);
+    }
 }
 
 #[test]

@@ -16,10 +16,13 @@
 
 mod cli;
 mod corpus;
+mod credentials;
+mod dashboards;
 mod documents;
 mod fake_clock;
 mod harness;
 mod levels;
+mod readme;
 mod simulator;
 mod sockets;
 mod surface;

@@ -5,11 +5,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokenprobe::{
     config::{BaseUrl, ConnectionPolicy, Redactor, Target},
-    measurement::{Flag, Measurement},
+    measurement::Measurement,
     probe::{Endpoint, Lane, Shot, TraceId},
     protocol::{Ask, MaxTokensField, Protocol, Timeouts},
 };
@@ -20,28 +19,28 @@ use tokio::{
     time::sleep,
 };
 
+use crate::corpus::{self, Case, Clock, End};
+
 /// How much later than sent a token may be dated on a machine that does other things, too.
 const CEILING: Duration = Duration::from_millis(1500);
 /// Cases played at once: few enough that they do not starve each other.
 const AT_ONCE: usize = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_openai_case_is_measured_right_over_a_real_socket() {
-    let cases: Vec<Value> = include_str!("../data/quirks.jsonl")
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|case| protocol(case).is_some())
-        .collect();
-    assert!(cases.len() >= 100, "the corpus is there");
+async fn every_case_is_measured_right_over_a_real_socket() {
     let mut running = JoinSet::new();
     let mut wrong = Vec::new();
+    let cases = corpus::load();
+    assert!(cases.len() >= 142, "the corpus is there");
     for case in cases {
+        let Some(protocol) = case.protocol() else { continue };
         if running.len() >= AT_ONCE {
             wrong.extend(running.join_next().await.unwrap().unwrap());
         }
         running.spawn(async move {
-            let measurement = play(&case).await;
-            compare(&case, &measurement)
+            let measurement = play(&case, protocol).await;
+            let differences = corpus::differences(&case, &measurement, Clock::Slack(CEILING));
+            differences.into_iter().map(|difference| format!("{}: {difference}", case.id)).collect::<Vec<_>>()
         });
     }
     while let Some(more) = running.join_next().await {
@@ -50,27 +49,16 @@ async fn every_openai_case_is_measured_right_over_a_real_socket() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-fn protocol(case: &Value) -> Option<Protocol> {
-    match case["request_hint"]["api"].as_str()? {
-        "openai_chat" => Some(Protocol::OpenAiChat),
-        "openai_completions" => Some(Protocol::OpenAiCompletions),
-        _ => None,
-    }
-}
-
-async fn play(case: &Value) -> Measurement {
+async fn play(case: &Case, protocol: Protocol) -> Measurement {
     let mut stage = JoinSet::new();
-    let mut target = Target::ad_hoc(
-        BaseUrl::parse("http://127.0.0.1:1/v1").unwrap(),
-        protocol(case).unwrap(),
-        vec![Arc::from("demo-1")],
-    );
-    let mut timeouts = timeouts(case);
-    let url = match case["transport"].as_str() {
+    let placeholder = BaseUrl::parse("http://127.0.0.1:1/v1").unwrap();
+    let mut target = Target::ad_hoc(placeholder, protocol, vec![Arc::from("demo-1")]);
+    let mut timeouts = case.timeouts();
+    let url = match case.transport.as_deref() {
         Some(failure) => fail(failure, &mut stage, &mut target, &mut timeouts).await,
         None => {
             let address = serve(case, &mut stage).await;
-            match case["request_hint"]["host"].as_str() {
+            match &case.request_hint.host {
                 // What a few words mean depends on who says them: the host is asked through a proxy.
                 Some(host) => {
                     target.proxy = Some(format!("http://{address}").parse().unwrap());
@@ -81,7 +69,6 @@ async fn play(case: &Value) -> Measurement {
         }
     };
     target.base_url = BaseUrl::parse(&url).unwrap();
-    let usage = case["request_hint"]["body"]["stream_options"]["include_usage"] == Value::Bool(true);
     let endpoint = Endpoint::new(Arc::new(target), Arc::new(Redactor::default())).unwrap();
     let shot = Shot {
         ask: Ask {
@@ -90,7 +77,7 @@ async fn play(case: &Value) -> Measurement {
             max_tokens: 16,
             max_tokens_field: MaxTokensField::MaxTokens,
             temperature: None,
-            include_usage: usage,
+            include_usage: case.include_usage(),
             extra_body: &Map::new(),
         },
         timeouts,
@@ -101,20 +88,8 @@ async fn play(case: &Value) -> Measurement {
     Lane::new(Arc::new(endpoint), ConnectionPolicy::Reuse).probe(&shot).await
 }
 
-fn timeouts(case: &Value) -> Timeouts {
-    let given = &case["request_hint"]["client_timeouts"];
-    let or = |key: &str, default| Duration::from_millis(given[key].as_u64().unwrap_or(default));
-    Timeouts {
-        connect: or("connect_ms", 5_000),
-        headers: or("headers_ms", 20_000),
-        first_token: or("first_token_ms", 20_000),
-        stall: or("stall_ms", 20_000),
-        total: or("total_ms", 30_000),
-    }
-}
-
 /// Plays one case's answer to one request.
-async fn serve(case: &Value, stage: &mut JoinSet<()>) -> SocketAddr {
+async fn serve(case: &Case, stage: &mut JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let case = case.clone();
@@ -122,20 +97,16 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> SocketAddr {
         let (mut socket, _) = listener.accept().await.unwrap();
         socket.set_nodelay(true).unwrap();
         read_request(&mut socket).await;
-        sleep(Duration::from_millis(case["head_delay_ms"].as_u64().unwrap())).await;
+        sleep(Duration::from_millis(case.head_delay_ms.unwrap_or(0))).await;
         let mut head =
-            format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case["response_status"]);
-        for (name, value) in case["response_headers"].as_object().into_iter().flatten() {
-            head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
+            format!("HTTP/1.1 {} Whatever\r\ntransfer-encoding: chunked\r\n", case.response_status.unwrap());
+        for (name, value) in case.response_headers.iter().flatten() {
+            head.push_str(&format!("{name}: {value}\r\n"));
         }
         socket.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
-        for chunk in case["body_chunks"].as_array().unwrap() {
-            sleep(Duration::from_millis(chunk["delay_ms"].as_u64().unwrap())).await;
-            let text = chunk["bytes"].as_str().unwrap();
-            let bytes = match chunk["encoding"].as_str() {
-                Some("base64") => STANDARD.decode(text).unwrap(),
-                _ => text.as_bytes().to_vec(),
-            };
+        for chunk in case.body_chunks.iter().flatten() {
+            sleep(Duration::from_millis(chunk.delay_ms)).await;
+            let bytes = chunk.bytes();
             let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
             framed.extend_from_slice(&bytes);
             framed.extend_from_slice(b"\r\n");
@@ -144,10 +115,10 @@ async fn serve(case: &Value, stage: &mut JoinSet<()>) -> SocketAddr {
                 return;
             }
         }
-        match case["end"].as_str().unwrap() {
-            "clean" => drop(socket.write_all(b"0\r\n\r\n").await),
-            "abort" => {}
-            _ => std::future::pending().await,
+        match case.end.unwrap() {
+            End::Clean => drop(socket.write_all(b"0\r\n\r\n").await),
+            End::Abort => {}
+            End::Hang => std::future::pending().await,
         }
         // What the client still sends is read, so that closing does not reset what it has not read yet.
         let _ = socket.shutdown().await;
@@ -261,58 +232,4 @@ async fn tls_server(listener: TcpListener) {
         .unwrap();
     let (socket, _) = listener.accept().await.unwrap();
     let _ = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(socket).await;
-}
-
-fn compare(case: &Value, measurement: &Measurement) -> Vec<String> {
-    let id = case["id"].as_str().unwrap();
-    let expected = &case["expected"];
-    let failure = measurement.outcome.failure();
-    let text = |value: Option<&str>| value.map_or(Value::Null, Value::from);
-    let actual = [
-        ("outcome", Value::from(measurement.outcome.as_str())),
-        ("error_class", text(failure.map(|failure| failure.class.as_str()))),
-        ("error_subclass", text(failure.and_then(|failure| failure.subclass.as_deref()))),
-        ("output_tokens", measurement.tokens.output.map_or(Value::Null, Value::from)),
-        ("output_tokens_source", serde_json::to_value(measurement.tokens.source).unwrap()),
-        ("finish_reason", text(measurement.finish_reason.as_deref())),
-        ("first_token_kind", serde_json::to_value(measurement.first_token_kind).unwrap()),
-    ];
-    let mut wrong: Vec<String> = actual
-        .into_iter()
-        .filter(|(key, value)| expected[*key] != *value)
-        .map(|(key, value)| format!("{id}: {key} is {value}, not {} ({failure:?})", expected[key]))
-        .collect();
-    if let Some(visible) = expected["visible_text"].as_str()
-        && measurement.visible_text.as_deref().unwrap_or_default() != visible
-    {
-        wrong.push(format!("{id}: text is {:?}, not {visible:?}", measurement.visible_text));
-    }
-    wrong.extend(compare_flags(id, expected, measurement));
-    wrong.extend(compare_times(id, expected, measurement));
-    wrong
-}
-
-/// How writes fall into reads is up to the machine: it may add `coalesced` and `burst`, never remove them.
-fn compare_flags(id: &str, expected: &Value, measurement: &Measurement) -> Option<String> {
-    let wanted: Vec<&str> =
-        expected["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
-    let up_to_the_machine = |flag: &Flag| matches!(flag, Flag::Coalesced | Flag::Burst);
-    let seen: Vec<&str> = measurement
-        .flags
-        .iter()
-        .filter(|flag| !up_to_the_machine(flag) || wanted.contains(&flag.as_str()))
-        .map(|flag| flag.as_str())
-        .collect();
-    let missing = wanted.iter().any(|flag| !seen.contains(flag));
-    let surplus = seen.iter().any(|flag| !wanted.contains(flag));
-    (missing || surplus).then(|| format!("{id}: flags are {seen:?}, not {wanted:?}"))
-}
-
-fn compare_times(id: &str, expected: &Value, measurement: &Measurement) -> Option<String> {
-    let first = measurement.timeline.first_answer_token;
-    match (expected["ttft_ms"].as_u64().map(Duration::from_millis), first) {
-        (None, None) => None,
-        (Some(floor), Some(at)) if at >= floor && at <= floor + CEILING => None,
-        (floor, at) => Some(format!("{id}: first answer token at {at:?}, sent at {floor:?}")),
-    }
 }

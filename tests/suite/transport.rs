@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Map;
 use tokenprobe::{
     config::{BaseUrl, ConnectionPolicy, HttpVersion, Redactor, Target},
-    measurement::{ConnectionUse, Measurement},
+    measurement::{ConnectionUse, Flag, Measurement},
     probe::{Endpoint, Lane, Shot, TraceId},
     protocol::{Ask, MaxTokensField, Protocol, Timeouts},
 };
@@ -229,6 +229,32 @@ async fn an_idle_connection_that_the_server_closed_costs_no_probe() {
         assert!(measurement.is_ok(), "{:?}", measurement.outcome);
         assert_eq!(measurement.connection, ConnectionUse::New);
     }
+}
+
+#[tokio::test]
+async fn events_that_came_in_one_read_share_its_time_however_they_were_cut_into_http_chunks() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 4096]).await;
+        let mut answer = String::from("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        let token = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+        let end =
+            "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+        for event in std::iter::repeat_n(token, 10).chain([end]) {
+            answer.push_str(&format!("{:x}\r\n{event}\r\n", event.len()));
+        }
+        answer.push_str("0\r\n\r\n");
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        let _ = socket.read(&mut [0; 4096]).await;
+    });
+    let measurement = probe(&mut lane(target(&format!("http://{address}/v1")))).await;
+    assert!(measurement.is_ok(), "{:?}", measurement.outcome);
+    assert_eq!((measurement.tokens.chunks, measurement.tokens.reads), (10, 1));
+    assert!(measurement.flags.contains(&Flag::Burst));
+    assert_eq!(measurement.time_per_output_token(), None, "ten tokens in one read have no time between them");
 }
 
 #[tokio::test]

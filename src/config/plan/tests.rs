@@ -16,13 +16,13 @@ fn plan(sweep: &str) -> Plan {
 }
 
 #[test]
-fn load_counts_warmup_of_every_worker() {
+fn load_counts_warmup_and_filler_of_every_worker() {
     let plan = plan(
         "every = \"1h\"\nprompt_tokens = [1000]\nconcurrency = [1, 8]\nrequests_per_level = 10\nmax_tokens = 100\n",
     );
     let sweep = &plan.sweeps[0];
-    // Two models; at each 10 + 1 and 10 + 8 requests.
-    assert_eq!(sweep.run, Load { requests: 58, prompt_tokens: 58_000, output_tokens: 5_800 });
+    // Two models; at each 10 + 1 requests, and 10 + 8 and 7 fillers.
+    assert_eq!(sweep.run, Load { requests: 72, prompt_tokens: 72_000, output_tokens: 7_200 });
     assert!((sweep.runs_per_day - 24.0).abs() < 0.01, "{}", sweep.runs_per_day);
     // 11 rounds alone, 1 + 2 rounds of eight.
     assert_eq!(sweep.rounds, 28);

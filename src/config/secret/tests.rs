@@ -83,7 +83,7 @@ fn a_file_that_is_no_secret_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("big");
     fs::write(&path, vec![b'x'; 70_000]).unwrap();
-    assert!(Secret::from_file(&path).unwrap_err().to_string().contains("too many"));
+    assert!(Secret::from_file(&path).unwrap_err().to_string().contains("holds more than"));
     fs::write(&path, [0xff]).unwrap();
     assert!(Secret::from_file(&path).unwrap_err().to_string().contains("cannot read"));
     assert!(Secret::from_file(directory.path()).is_err());

@@ -68,7 +68,7 @@ fn chat() {
     check(
         chat,
         capture!("llama-server.n2"),
-        "empty empty_output/budget_spent_on_reasoning; 8 usage; 14 0; [\"prompt_cached\"]; ",
+        "empty empty_output/budget_spent_on_reasoning; 8 usage_cumulative; 14 0; [\"usage_every_chunk\", \"prompt_cached\"]; ",
     );
     check(chat, capture!("vllm.n2"), "empty empty_output/budget_spent_on_reasoning; 16 usage; 14 0; []; ");
     check(
@@ -104,4 +104,44 @@ fn errors() {
     check(chat, capture!("vllm.bad_model"), "error model_not_found; 0 none; 0 0; []; ");
     check(chat, capture!("vllm.long_prompt"), "error bad_request/context_length; 0 none; 0 0; []; ");
     check(chat, capture!("vllm.max_tokens_huge"), "error bad_request/context_length; 0 none; 0 0; []; ");
+}
+
+#[test]
+fn messages() {
+    let anthropic = Protocol::Anthropic;
+    check(
+        anthropic,
+        capture!("llama-server.anthropic_stream"),
+        "ok; 24 usage; 22 10; [\"prompt_cached\"]; One two three four five six seven eight nine ten",
+    );
+    check(
+        anthropic,
+        capture!("vllm.anthropic_stream"),
+        "ok; 24 usage; 22 10; []; One two three four five six seven eight nine ten",
+    );
+    check(
+        anthropic,
+        capture!("litellm.anthropic_stream"),
+        "ok; 32 usage; 15 15; [\"multi_token_chunks\"]; One two three four five six seven eight nine ten eleven twelve 🦀 done.",
+    );
+}
+
+#[test]
+fn responses() {
+    let responses = Protocol::OpenAiResponses;
+    check(
+        responses,
+        capture!("llama-server.responses_stream"),
+        "ok; 24 usage; 22 10; [\"prompt_cached\"]; One two three four five six seven eight nine ten",
+    );
+    check(
+        responses,
+        capture!("vllm.responses_stream"),
+        "ok; 24 usage; 18 8; [\"multi_token_chunks\"]; One two three four five six seven eight nine ten",
+    );
+    check(
+        responses,
+        capture!("litellm.responses_stream"),
+        "ok; 32 usage; 27 15; [\"multi_token_chunks\", \"prompt_cached\"]; One two three four five six seven eight nine ten eleven twelve 🦀 done.",
+    );
 }

@@ -68,6 +68,11 @@ fn credentials() {
         (403, "Forbidden", "auth/forbidden"),
         (403, r#"{"code":"AccessDenied","message":"Access denied."}"#, "auth/forbidden"),
         (401, r#"{"code":"InvalidApiKey","message":"No API-key provided."}"#, "auth/invalid_key"),
+        (
+            401,
+            r#"{"statusCode":401,"message":"Unauthorized. Access token is missing, invalid, audience is incorrect, or have expired."}"#,
+            "auth/invalid_key",
+        ),
         (401, r#"{"error":{"code":"1003","message":"Authentication Token expired"}}"#, "auth/expired"),
     ];
     for (status, body, expected) in cases {
@@ -442,7 +447,7 @@ fn retry_hints_come_in_order() {
 fn messages_say_what_happened_and_what_to_do() {
     let message = |play: Play<'_>, body: &str| play.texts(&[body]).outcome.failure().unwrap().message.clone();
     let at = |status| Play { status, ..Play::default() };
-    insta::assert_snapshot!(message(at(404), "404 page not found"), @"HTTP 404: 404 page not found (the base URL is joined as written: check a missing or doubled /v1)");
+    insta::assert_snapshot!(message(at(404), "404 page not found"), @"HTTP 404: 404 page not found (the base URL is joined as written: check a missing or doubled /v1, and http or https)");
     insta::assert_snapshot!(message(at(401), "{\"error\":{\"message\":\"Incorrect\\n  API key\\u0000\",\"code\":\"invalid_api_key\"}}"), @"HTTP 401: Incorrect API key (check the key: stray spaces, the wrong key, or disabled)");
     insta::assert_snapshot!(message(at(504), "<html><title>504 Gateway Time-out</title></html>"), @r#"HTTP 504: an HTML page, "504 Gateway Time-out" (a gateway answered in place of the model server)"#);
     let redirect = Play { headers: &[("location", "https://user:pw@example.test/v1?key=x")], ..at(301) };

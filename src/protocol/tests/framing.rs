@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::{Play, content, finish, flags, ms, outcome};
 use crate::protocol::{
-    Ending,
+    Ending, Protocol,
+    framing::Frame,
     json_scan::{JsonScan, split_values},
-    sse::{Frame, SseDecoder},
+    sse::SseDecoder,
 };
 
 /// The frames of a stream fed in the given pieces, as text.
@@ -21,6 +22,8 @@ fn frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, clean: bool) -> Vec<St
             Frame::Comments => "comments".to_owned(),
             Frame::Lax => "lax".to_owned(),
             Frame::TooLong => "too long".to_owned(),
+            Frame::Exception { code, .. } => format!("exception {code}"),
+            Frame::Broken => "broken".to_owned(),
         });
     };
     for piece in pieces {
@@ -261,10 +264,19 @@ proptest! {
         reads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..64), 0..16),
         status in prop_oneof![Just(200u16), Just(404), Just(500), Just(301)],
         deflate in any::<bool>(),
+        protocol in prop::sample::select(vec![
+            Protocol::OpenAiChat,
+            Protocol::OpenAiResponses,
+            Protocol::Anthropic,
+            Protocol::Gemini,
+            Protocol::Ollama,
+            Protocol::DashScope,
+            Protocol::Bedrock,
+        ]),
     ) {
         let headers: &[(&str, &str)] = if deflate { &[("content-encoding", "deflate")] } else { &[] };
         for ending in [Ending::Clean, Ending::Aborted] {
-            Play { status, headers, ending, ..Play::default() }.texts(&reads);
+            Play { protocol, status, headers, ending, ..Play::default() }.texts(&reads);
         }
     }
 

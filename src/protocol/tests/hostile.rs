@@ -5,7 +5,8 @@ use std::io::Write;
 use super::{Play, content, delta, finish, ms, outcome};
 use crate::protocol::{
     Deadline, Ending, Timeouts,
-    sse::{EVENT_BYTES_MAX, Frame, SseDecoder},
+    framing::{EVENT_BYTES_MAX, Frame},
+    sse::SseDecoder,
 };
 
 /// Most bytes the decoder held while fed `reads` times the same bytes, and how often it cried.

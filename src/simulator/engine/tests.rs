@@ -36,7 +36,7 @@ fn job(prompt: &str, output_tokens: u32) -> Job {
 }
 
 fn prompt_of(tokens: usize, letter: &str) -> String {
-    letter.repeat(tokens * 4)
+    letter.repeat(tokens * 5)
 }
 
 /// Each token's job and time in milliseconds.
