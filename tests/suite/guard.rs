@@ -64,7 +64,7 @@ async fn a_runaway_schedule_with_reloads_never_sends_more_than_the_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_that_does_not_fit_is_not_run_and_money_is_counted() {
     let server = Server::start(|_| {}).await;
-    let prices = r#"prices = { fixed = { input_per_million = 1000, output_per_million = 2000 } }"#;
+    let prices = "prices = { fixed = { input_per_million = 1000, output_per_million = 2000 } }";
     // The lower level's worst case is 3 requests of at most 113 tokens in and 4 out; the upper one's is 5.
     let budget = "[budget]\ncost_per_day = 0.5\ncurrency = \"EUR\"\n";
     let text = config(&server, "fixed", budget, prices, "").replace("every = \"1s\"", "every = \"1h\"");
