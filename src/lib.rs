@@ -20,6 +20,7 @@
 //! | [`measurement`] | what one probe observed, and the latencies derived from it | pure |
 //! | [`analysis`] | level statistics, knee, safe concurrency | pure |
 //! | [`report`] | a sweep's report as table, Markdown, CSV, JSON | pure |
+//! | [`archive`] | runs, levels and failures on disk; what comes back after a restart | file |
 //! | [`metrics`] | every metric and label name; observe; encode | memory |
 //! | [`server`] | the HTTP surface and the page | listener |
 //! | [`simulator`] | a model server with queue, prefill, batched decode, and faults | listener |
@@ -76,6 +77,7 @@ pub mod protocol;
 pub mod report;
 pub mod sweep;
 
+pub mod archive;
 pub mod metrics;
 pub mod server;
 pub mod simulator;

@@ -1,7 +1,8 @@
 //! `tokenprobe sweep`: runs sweeps once, now, and prints the table.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
+use chrono::Utc;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -12,8 +13,11 @@ use super::{
     load, print, suggest, tell, terminated,
 };
 use crate::{
+    archive::{self, Keeper},
     budget::Governor,
-    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name},
+    config::{
+        ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
+    },
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
@@ -22,6 +26,8 @@ use crate::{
 
 /// Events that may wait for the progress bar.
 const EVENTS_MAX: usize = 1024;
+/// How long the end waits for what is not archived yet.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags of `sweep`.
 #[derive(Debug, Args)]
@@ -62,6 +68,9 @@ pub(super) struct SweepArgs {
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
+    /// File to keep what is measured in; else that of the configuration file, if it names one
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
     /// Shape of the result
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -80,6 +89,8 @@ struct Plan {
     sweeps: Vec<Arc<Sweep>>,
     fleet: Fleet,
     histograms: Histograms,
+    archive: ArchiveSettings,
+    redactor: Redactor,
     governor: Governor,
 }
 
@@ -89,6 +100,18 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         Ok(plan) => plan,
         Err(refused) => return refused.exit(),
     };
+    let mut keeping = match Keeping::start(&plan.archive) {
+        Ok(keeping) => keeping,
+        Err(refused) => return refused.exit(),
+    };
+    let code = run_all(&args, &plan, &mut keeping).await;
+    if let Some(keeping) = keeping {
+        keeping.finish().await;
+    }
+    code
+}
+
+async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -> ExitCode {
     let mut failed = false;
     let (brake, halt) = brake();
     // The first Ctrl-C ends the run and prints what there is.
@@ -100,7 +123,7 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         drop(brake);
     });
     for sweep in &plan.sweeps {
-        let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+        let started_at = Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let run = Run {
             sweep: sweep.clone(),
@@ -112,7 +135,14 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
             governor: plan.governor.clone(),
             paused: Arc::default(),
         };
-        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet));
+        if let Some(keeping) = keeping {
+            let uid = keeping.keeper.started(sweep, &plan.redactor, Utc::now());
+            keeping.uids.push(uid);
+        }
+        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet, keeping.as_mut()));
+        if let Some(keeping) = keeping {
+            keeping.keeper.ended(&sweep.name, report.result, Utc::now());
+        }
         let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
         show(&named, args.format);
         failed |= has_failures(&report);
@@ -122,6 +152,36 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         }
     }
     ExitCode::from(if failed { FAILED } else { 0 })
+}
+
+/// The archive of this command.
+struct Keeping {
+    keeper: Keeper,
+    path: PathBuf,
+    uids: Vec<String>,
+}
+
+impl Keeping {
+    fn start(settings: &ArchiveSettings) -> Result<Option<Self>, Refused> {
+        let Some(path) = settings.path.clone() else { return Ok(None) };
+        // Somebody watches: a file that cannot be used is told before anything is measured.
+        archive::open(&path).map_err(Refused::usage)?;
+        let keeper = Keeper::start(path.clone(), settings.clone()).map_err(Refused::usage)?;
+        Ok(Some(Self { keeper, path, uids: Vec::new() }))
+    }
+
+    /// Writes what is waiting and says under which numbers.
+    async fn finish(self) {
+        let standing = self.keeper.close(CLOSE_TIMEOUT).await;
+        let dropped = standing.dropped_queue_full + standing.dropped_unwritten;
+        if dropped > 0 {
+            tell(&format!("warning: {dropped} entries could not be written to {}", self.path.display()));
+        }
+        let Ok(store) = archive::open_existing(&self.path) else { return };
+        let numbers = self.uids.iter().filter_map(|uid| store.run_number(uid).ok().flatten());
+        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+        tell(&format!("archived in {} as run {}", self.path.display(), numbers.join(", ")));
+    }
 }
 
 fn show(named: &Named<'_>, format: Format) {
@@ -146,7 +206,12 @@ fn has_failures(report: &SweepReport) -> bool {
 }
 
 /// Shows progress on a terminal and the reason of the first failure of each level; silent in a pipe otherwise.
-async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) {
+async fn follow(
+    mut inbox: mpsc::Receiver<Event>,
+    sweep: &Sweep,
+    fleet: &Fleet,
+    mut keeping: Option<&mut Keeping>,
+) {
     let levels: u64 = sweep
         .targets
         .iter()
@@ -157,6 +222,9 @@ async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) 
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     let mut told = false;
     while let Some(event) = inbox.recv().await {
+        if let Some(keeping) = &mut keeping {
+            keeping.keeper.observe(&event, Utc::now());
+        }
         match event {
             Event::LevelStarted { cell, .. } => {
                 told = false;
@@ -221,8 +289,17 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     if sweeps.is_empty() {
         sweeps.clone_from(&config.sweeps);
     }
+    let path = args.archive.clone().or(config.archive.path.clone());
+    let archive = ArchiveSettings { path, ..config.archive };
     let governor = Governor::new(config.budget.caps);
-    Ok(Plan { sweeps, fleet, histograms: config.histograms, governor })
+    Ok(Plan {
+        sweeps,
+        fleet,
+        histograms: config.histograms,
+        archive,
+        redactor: (*redactor).clone(),
+        governor,
+    })
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
@@ -242,8 +319,10 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
         ..LevelSettings::default()
     };
     let mut fleet = Fleet::default();
-    fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
+    fleet.insert(prepare(&target, &Arc::new(redactor.clone()))?, &Fleet::default());
+    let archive = ArchiveSettings { path: args.archive.clone(), ..ArchiveSettings::default() };
     // Started by hand and watched: there is no cap but the flags.
     let governor = Governor::unlimited();
-    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default(), governor })
+    let histograms = Histograms::default();
+    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms, archive, redactor, governor })
 }

@@ -1,15 +1,15 @@
 //! A whole file: from its path or text to a [`Config`], or to everything that is wrong with it.
 
-use std::{collections::HashSet, fs, path::Path, sync::Arc};
+use std::{collections::HashSet, fs, path::Path, sync::Arc, time::Duration};
 
 use chrono_tz::Tz;
 use toml::de::DeTable;
 
 use super::{
-    Budget, Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target, bounded,
-    budget,
+    ArchiveSettings, Budget, Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep,
+    Target, bounded, budget,
     diagnostic::{At, Notes, Placed},
-    file::{AnyDuration, ListenAddress, Zone},
+    file::{AnyDuration, ByteSize, Days, FilePath, ListenAddress, Zone},
     histograms, process_environment,
     section::Section,
     sweep::{self, Scope},
@@ -78,6 +78,8 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     let notes = root.notes();
     let timezone = root.value::<Zone>("timezone").map_or(Tz::UTC, |zone| zone.value.0);
     let server = root.section("server").map(read_server).unwrap_or_default();
+    let archive =
+        root.section("archive").map(|section| read_archive(section, surroundings)).unwrap_or_default();
     let mut histograms = root.section("histograms").map(histograms::read).unwrap_or_default();
     let defaults = root.section("defaults").map(sweep::read_defaults).unwrap_or_default();
     let whole = root.section("budget").map(budget::read).unwrap_or_default();
@@ -102,6 +104,7 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     root.finish();
     Config {
         server,
+        archive,
         histograms,
         budget,
         targets,
@@ -122,6 +125,24 @@ fn read_server(section: Section<'_>) -> Server {
     };
     section.finish();
     server
+}
+
+fn read_archive(section: Section<'_>, surroundings: &Surroundings<'_>) -> ArchiveSettings {
+    let default = ArchiveSettings::default();
+    let days = |key, default| {
+        section
+            .value::<Days>(key)
+            .map_or(default, |days| Duration::from_secs(u64::from(days.value.0) * 86_400))
+    };
+    let path = section.value::<FilePath>("path");
+    let archive = ArchiveSettings {
+        path: path.map(|path| surroundings.directory.join(path.value.0)),
+        measurements: days("measurements_days", default.measurements),
+        runs: days("runs_days", default.runs),
+        size_max: section.value::<ByteSize>("max_size").map_or(default.size_max, |size| size.value.0),
+    };
+    section.finish();
+    archive
 }
 
 fn read_targets(root: &Section<'_>, surroundings: &Surroundings<'_>) -> Vec<Arc<Target>> {

@@ -87,6 +87,14 @@ value! {
     MaxSeries(u32) = |value| whole(value, 1..=10_000_000)
 }
 value! {
+    /// A number of days.
+    Days(u32) = |value| whole(value, 1..=36_500)
+}
+value! {
+    /// A size of a file in bytes.
+    ByteSize(u64) = byte_size
+}
+value! {
     /// A cap on requests or tokens.
     CapCount(u64) = |value| count(value, 1..=1_000_000_000_000_000)
 }
@@ -203,6 +211,28 @@ fn whole(value: &Value, range: RangeInclusive<u32>) -> Result<u32, String> {
         Ok(number) if range.contains(&number) => Ok(number),
         _ => Err(format!("must be from {min} to {max}, not {number}")),
     }
+}
+
+/// Smallest size of a file that can hold anything.
+const BYTES_MIN: u64 = 1 << 20;
+
+fn byte_size(value: &Value) -> Result<u64, String> {
+    let text = text(value, "a size like \"2GiB\"")?.trim();
+    let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: Option<u64> = match unit.trim() {
+        "MB" => Some(1_000_000),
+        "GB" => Some(1_000_000_000),
+        "TB" => Some(1_000_000_000_000),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        "TiB" => Some(1 << 40),
+        _ => None,
+    };
+    let size = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    size.filter(|size| *size >= BYTES_MIN).ok_or_else(|| {
+        format!("\"{text}\" is not a size of 1 MiB or more; write a whole number and MB, GB, MiB or GiB, like \"2GiB\"")
+    })
 }
 
 fn count(value: &Value, range: RangeInclusive<u64>) -> Result<u64, String> {

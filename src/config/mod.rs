@@ -64,6 +64,8 @@ mod tests;
 pub struct Config {
     /// HTTP surface and shutdown.
     pub server: Server,
+    /// Where the history is kept.
+    pub archive: ArchiveSettings,
     /// Bucket bounds and the series limit.
     pub histograms: Histograms,
     /// Caps on the whole, on targets and on sweeps.
@@ -83,6 +85,19 @@ pub struct Server {
     pub listen_address: SocketAddr,
     /// How long running probes may go on after SIGTERM.
     pub shutdown_grace: Duration,
+}
+
+/// `[archive]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// The file; none when nothing is to be kept.
+    pub path: Option<PathBuf>,
+    /// How long single good measurements are kept. Failures stay as long as their run.
+    pub measurements: Duration,
+    /// How long runs are kept, with their levels and failures.
+    pub runs: Duration,
+    /// Size that the file is held below, by giving up the oldest measurements, then the oldest runs. Bytes.
+    pub size_max: u64,
 }
 
 /// `[budget]`, with the caps of targets and sweeps.
@@ -457,6 +472,13 @@ impl Default for Server {
             listen_address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9877)),
             shutdown_grace: Duration::from_secs(20),
         }
+    }
+}
+
+impl Default for ArchiveSettings {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self { path: None, measurements: DAY * 14, runs: DAY * 400, size_max: 2 << 30 }
     }
 }
 

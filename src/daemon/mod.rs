@@ -6,7 +6,9 @@
 
 mod agenda;
 mod heartbeat;
+mod history;
 mod observer;
+mod purse;
 mod watcher;
 
 #[cfg(test)]
@@ -32,7 +34,9 @@ use tokio::{
 use self::{
     agenda::{Agenda, Due},
     heartbeat::Heartbeat,
+    history::History,
     observer::Observer,
+    purse::Purse,
     watcher::Changes,
 };
 use crate::{
@@ -73,11 +77,13 @@ pub struct Daemon {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
     governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     auto_reload: bool,
+    purse: Purse,
 }
 
 /// How the daemon is run, beside its configuration.
@@ -113,10 +119,13 @@ impl Daemon {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
         let governor = Governor::new(config.budget.caps.clone());
+        let (purse, spent) = Purse::open(&config);
+        governor.import(&spent);
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
-        let observer = Observer::new(metrics.clone(), &config, now);
+        let mut observer = Observer::new(metrics.clone(), &config, now);
+        let history = History::open(&config, &mut observer);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -129,8 +138,19 @@ impl Daemon {
             web: options.web,
         };
         let auto_reload = options.auto_reload;
-        let daemon =
-            Self { config, source, fleet, observer, in_flight, governor, readiness, commands, auto_reload };
+        let daemon = Self {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+            purse,
+        };
         Ok((daemon, surface))
     }
 
@@ -152,12 +172,14 @@ struct State {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
     governor: Governor,
     /// Sweeps paused by hand, by name: over reloads, until they are resumed.
     paused: HashSet<Arc<str>>,
     /// Changes of the configuration file, where they are followed.
     changes: Option<Changes>,
+    purse: Purse,
     /// When the page last showed what may be spent.
     budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
@@ -171,8 +193,19 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, in_flight, governor, readiness, commands, auto_reload } =
-            daemon;
+        let Daemon {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+            purse,
+        } = daemon;
         let changes = match &source {
             Source::File(path) if auto_reload => Some(Changes::of(path.clone())),
             Source::File(_) | Source::BuiltIn => None,
@@ -184,10 +217,12 @@ impl State {
             source,
             fleet,
             observer,
+            history,
             in_flight,
             governor,
             paused: HashSet::new(),
             changes,
+            purse,
             budget_shown: None,
             readiness,
             commands,
@@ -218,7 +253,7 @@ impl State {
                 () = sleep(nap) => {}
                 () = beat(heartbeat.as_mut()) => {}
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => self.obey(command).await,
                 () = changed(self.changes.as_mut()) => {
                     // Like a signal: the outcome is in the log and the metrics.
@@ -230,6 +265,7 @@ impl State {
                 }
             }
             self.start_due();
+            self.observer.archived(self.history.standing());
             self.show_budget();
         }
         self.readiness.send_replace(Readiness::Draining);
@@ -280,6 +316,7 @@ impl State {
         }
         self.budget_shown = Some(now);
         self.observer.budget(&self.governor.remaining());
+        self.purse.keep(self.governor.export());
     }
 
     fn is_running(&self, name: &str) -> bool {
@@ -287,7 +324,9 @@ impl State {
     }
 
     fn start(&mut self, sweep: Arc<Sweep>, delay: Option<Duration>) {
-        self.observer.started(&sweep.name, Utc::now(), delay);
+        let now = Utc::now();
+        self.observer.started(&sweep.name, now, delay);
+        self.history.started(&sweep, now);
         let paused = Arc::new(AtomicBool::new(false));
         let run = Run {
             sweep: sweep.clone(),
@@ -307,7 +346,7 @@ impl State {
     fn ended(&mut self, ended: Result<(Id, SweepReport), tokio::task::JoinError>) {
         // What it told before it ended comes first.
         while let Ok(event) = self.events.1.try_recv() {
-            self.observer.observe(event);
+            self.observe(event);
         }
         let (id, result) = match ended {
             Ok((id, report)) => (id, report.result),
@@ -322,7 +361,14 @@ impl State {
             SweepResult::Aborted => SweepResultLabel::Aborted,
             SweepResult::Failed => SweepResultLabel::Failed,
         };
-        self.observer.ended(&running.sweep.name, Utc::now(), running.since.elapsed(), label);
+        let now = Utc::now();
+        self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
+        self.history.ended(&running.sweep.name, result, now);
+    }
+
+    fn observe(&mut self, event: Event) {
+        self.history.observe(&event, Utc::now());
+        self.observer.observe(event);
     }
 
     async fn obey(&mut self, command: Command) {
@@ -405,6 +451,7 @@ impl State {
         let now = Utc::now();
         self.config = Arc::new(config);
         self.fleet = fleet;
+        self.history.adopt(&self.config);
         self.governor.adopt(self.config.budget.caps.clone());
         self.budget_shown = None;
         self.paused.retain(|name| self.config.sweep(name).is_some());
@@ -436,6 +483,9 @@ impl State {
             brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }
+        self.history.close().await;
+        self.purse.keep(self.governor.export());
+        self.purse.close().await;
     }
 
     async fn finish_runs(&mut self) {
@@ -445,7 +495,7 @@ impl State {
                     Some(ended) => self.ended(ended),
                     None => return,
                 },
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => refuse(command),
             }
         }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::{
     analysis::LevelSummary,
+    archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
     cell::Cell,
     config::Config,
@@ -115,6 +116,35 @@ impl Observer {
         self.show(|status| adopt_status(status, config));
     }
 
+    /// Shows what an earlier program measured, with its times: never as something observed now.
+    pub(super) fn recall(&mut self, recalled: &Recalled) {
+        for RecalledCell { cell, summary, ended_at } in &recalled.cells {
+            if let Some(metrics) = self.cells.get(cell) {
+                metrics.level(summary);
+            }
+            self.show_cell(cell, CellStatus::measured(cell, summary, *ended_at));
+        }
+        for RecalledLadder { cell, row } in &recalled.ladders {
+            if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
+                metrics.concluded(row.knee(), row.safe_concurrency);
+                metrics.found(|finding| row.findings().any(|found| found == finding));
+            }
+        }
+        for sweep in &recalled.sweeps {
+            if let Some(metrics) = self.sweeps.get(&sweep.sweep) {
+                metrics.recalled(sweep);
+            }
+            let result = sweep.last_ended.as_ref().and_then(|(.., result)| {
+                SweepResult::ALL.iter().copied().find(|each| each.as_str() == result)
+            });
+            self.show_sweep(&sweep.sweep, |status| {
+                status.last_start = Some(sweep.last_start);
+                status.last_end = sweep.last_ended.as_ref().map(|(_, ended_at, _)| *ended_at);
+                status.last_result = result;
+            });
+        }
+    }
+
     /// A sweep started; `delay` after its time when the schedule asked for it.
     pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, delay: Option<Duration>) {
         if let Some(metrics) = self.sweeps.get(sweep) {
@@ -201,6 +231,13 @@ impl Observer {
                 metrics.scheduled(Some(*next), *interval);
             }
             self.show_sweep(sweep, |status| status.next_start = Some(*next));
+        }
+    }
+
+    /// How the archive is doing; nothing without one.
+    pub(super) fn archived(&self, standing: Option<Standing>) {
+        if let Some(standing) = standing {
+            self.metrics.set_archive(&standing);
         }
     }
 

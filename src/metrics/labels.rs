@@ -204,6 +204,16 @@ named! {
     }
 }
 
+named! {
+    /// Why an entry is missing in the archive: the `reason` label of archive drops.
+    ArchiveDrop {
+        /// Too many were waiting to be written.
+        QueueFull = "queue_full",
+        /// Could not be written.
+        Unwritten = "unwritten",
+    }
+}
+
 impl LabelSet for () {
     fn put<'a>(&'a self, _: &mut Vec<Cow<'a, str>>) {}
 }
@@ -268,6 +278,7 @@ macro_rules! one_label {
     };
 }
 one_label!(
+    ArchiveDrop,
     FailureClass,
     RateLimitUnit,
     ObjectiveKind,

@@ -68,8 +68,9 @@ pub struct Buckets {
 pub(super) const PHASE_BOUNDS: [f64; 13] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Metrics of the process, and those without labels: in flight, refused connections, build, two of the reload.
-const FIXED_SERIES: usize = 7 + 5;
+/// Metrics of the process, those without labels (in flight, refused connections, build, two of the reload), and five of
+/// the archive.
+const FIXED_SERIES: usize = 7 + 5 + 5;
 
 impl Layout {
     /// The layout of a configuration.

@@ -189,6 +189,15 @@ catalogue! {
     CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],
         "How late the prober's own timers fired while probes were running, in seconds: the part of a latency that may \
          be the prober's own.";
+    ARCHIVE_UP: Gauge "tokenprobe_archive_up" &[],
+        "1 when the last write to the archive succeeded, 0 when it failed and is tried again; absent without an archive.";
+    ARCHIVE_DROPPED: Counter "tokenprobe_archive_dropped_total" &["reason"],
+        "Entries (a run, level, ladder or probe) that are missing in the archive: queue_full (written too slowly or not at \
+         all), unwritten (given up).";
+    ARCHIVE_WRITE_FAILURES: Counter "tokenprobe_archive_write_failures_total" &[],
+        "Attempts to write to the archive that failed; they are repeated.";
+    ARCHIVE_SIZE: Gauge "tokenprobe_archive_size_bytes" &[],
+        "Size of the archive's file, without its write-ahead log, in bytes; absent without an archive.";
     HTTP_CONNECTIONS_REFUSED: Counter "tokenprobe_http_connections_refused_total" &[],
         "Connections to tokenprobe's own HTTP surface that were refused because too many were open.";
     BUILD_INFO: Gauge "tokenprobe_build_info" &["version", "revision", "rustc"],

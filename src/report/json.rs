@@ -89,6 +89,16 @@ pub fn sweep_json(named: &Named<'_>) -> serde_json::Result<String> {
     })
 }
 
+/// One ladder as its object in the sweep's, without its levels: what the archive keeps beside them.
+#[must_use]
+pub fn ladder_value(report: &LadderReport) -> serde_json::Value {
+    let mut value = serde_json::to_value(ladder(report)).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("levels");
+    }
+    value
+}
+
 fn ladder(report: &LadderReport) -> Ladder<'_> {
     let saturated = report.levels.iter().filter(|level| level.client_saturated == Some(true));
     Ladder {

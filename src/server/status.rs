@@ -179,7 +179,7 @@ impl CellStatus {
 
 impl From<Percentiles> for Latency {
     fn from(percentiles: Percentiles) -> Self {
-        let Percentiles { count, mean, p50, p95, p99 } = percentiles;
+        let Percentiles { count, mean, p50, p95, p99, .. } = percentiles;
         Self { count, mean, p50, p95, p99, low_confidence: percentiles.low_confidence() }
     }
 }

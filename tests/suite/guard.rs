@@ -64,7 +64,7 @@ async fn a_runaway_schedule_with_reloads_never_sends_more_than_the_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_that_does_not_fit_is_not_run_and_money_is_counted() {
     let server = Server::start(|_| {}).await;
-    let prices = r#"prices = { fixed = { input_per_million = 1000, output_per_million = 2000 } }"#;
+    let prices = "prices = { fixed = { input_per_million = 1000, output_per_million = 2000 } }";
     // The lower level's worst case is 3 requests of at most 113 tokens in and 4 out; the upper one's is 5.
     let budget = "[budget]\ncost_per_day = 0.5\ncurrency = \"EUR\"\n";
     let text = config(&server, "fixed", budget, prices, "").replace("every = \"1s\"", "every = \"1h\"");
@@ -163,6 +163,39 @@ async fn probe_traffic_can_be_recognised() {
     let header = |name: &str| seen[0].headers.get(name).unwrap().to_str().unwrap().to_owned();
     assert_eq!(header("x-tokenprobe"), "probe");
     assert!(header("user-agent").starts_with("tokenprobe/"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_loop_gets_no_new_budget() {
+    let server = Server::start(|_| {}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("archive.db");
+    let budget =
+        format!("[archive]\npath = \"{}\"\n\n[budget]\nrequests_per_month = 20\n", archive.display());
+    let text = config(&server, "fixed", &budget, "", "");
+    let left = r#"tokenprobe_budget_remaining{scope="all",unit="requests",period="month"}"#;
+    for round in 0..4 {
+        let mut daemon = Daemon::start(&text, &[], &[]).await;
+        let sent = || server.oracle.requests().len() as f64;
+        // What is kept is written within a second.
+        let kept = || std::fs::read_to_string(dir.path().join("archive.db.budget.json")).unwrap_or_default();
+        let known = async |daemon: &Daemon| {
+            daemon.metric(left).await.is_some_and(|left| (20.0 - left - sent()).abs() < 0.5)
+        };
+        daemon.until("the budget knows what was sent", known).await;
+        daemon.until("it is kept", async |_| kept().contains("\"requests\":")).await;
+        if round % 2 == 0 {
+            daemon
+                .until("the run is kept", async |_| kept().contains(&format!("\"requests\":{}", sent())))
+                .await;
+            daemon.signal("-KILL");
+        } else {
+            daemon.signal("-TERM");
+        }
+        daemon.exit_code().await;
+    }
+    let sent = server.oracle.requests().len();
+    assert!((10..=20).contains(&sent), "{sent} requests sent under a budget of 20, over four starts");
 }
 
 /// What a scrape shows of a sweep's counters, to see that a reload loses none.
