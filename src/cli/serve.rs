@@ -15,6 +15,7 @@ use crate::{
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct ServeArgs {
     /// Configuration file
     #[arg(long = "config.file", value_name = "FILE", default_value = load::DEFAULT_FILE, conflicts_with = "demo")]
