@@ -64,7 +64,8 @@ fn of_target(target: &Target, models: &[std::sync::Arc<str>]) -> Value {
         "extra_headers": headers,
         "max_tokens_field": target.max_tokens_field,
         "http_version": word(&target.http_version),
-        "proxy": target.proxy.as_ref().map(ToString::to_string),
+        // Host and port: the user information of a proxy is a credential.
+        "proxy": target.proxy.as_ref().and_then(|proxy| Some(format!("{}:{}", proxy.host()?, proxy.port_u16().unwrap_or(80)))),
         "tls_insecure_skip_verify": target.tls.insecure_skip_verify,
         "tls_ca_file": target.tls.ca_file.as_ref().map(|path| path.display().to_string()),
         "allow_overlap": target.allow_overlap,

@@ -43,6 +43,7 @@ fn cell(sweep: &Sweep, concurrency: u32) -> Arc<Cell> {
 fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
     let of = |p50| Some(Percentiles { count: 3, mean: p50, p50, p95: p50, p99: p50 });
     LevelSummary {
+        first_answer_token_seconds: None,
         concurrency,
         requests: 4,
         ok: 3,
