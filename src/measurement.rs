@@ -297,6 +297,14 @@ named! {
     }
 }
 
+impl Failure {
+    /// Whether the prompt is longer than the model takes.
+    #[must_use]
+    pub fn is_context_length(&self) -> bool {
+        self.subclass.as_deref() == Some("context_length")
+    }
+}
+
 impl Outcome {
     /// The name used in JSON.
     #[must_use]

@@ -1,12 +1,26 @@
 //! Where a ladder's throughput stops growing, and how much load is safe.
+//!
+//! Every conclusion carries its uncertainty: a knee is declared when the evidence supports it, and otherwise the
+//! answer is that it was not reached, or that one cannot tell. Knows nothing of how levels are measured.
 
-use super::LevelSummary;
-use crate::config::Objectives;
+use std::time::Duration;
 
-/// Gain in total TPS per relative increase of concurrency below which a level is past the knee.
+use super::{
+    Interval, LevelSummary, Percentiles,
+    scaling::{Scaling, fit},
+};
+use crate::{config::Objectives, measurement::FailureClass};
+
+/// Gain in total TPS per relative increase of concurrency below which more load no longer pays.
 const GAIN_MIN: f64 = 0.3;
 /// Share of the knee's concurrency that is safe to run at.
 const SAFE_SHARE: f64 = 0.7;
+/// What a level's throughput differs by when it is run again, however steady it looked: no error is smaller.
+const REPEAT_ERROR: f64 = 0.02;
+/// Normal quantile that leaves 5% out on one side: the question is only whether the gain is too small.
+const ONE_SIDED: f64 = 1.645;
+/// Failures are rising when a level surely has more than this share of them.
+const FAILURES_MAX: f64 = 0.05;
 
 /// What a ladder says about capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +29,7 @@ pub enum Knee {
     Found(u32),
     /// Throughput was still growing at the highest level.
     NotReached,
-    /// Too little is known: a level is missing or never full.
+    /// Too little is known: a level is missing, never full or not steady, or the gain is too uncertain.
     Unstable,
     /// No level succeeded.
     Failed,
@@ -43,36 +57,217 @@ impl Knee {
     }
 }
 
-/// The knee of a ladder whose levels ascend: the level before the first that brings a marginal gain below 0.3,
-/// or that fails more than a tenth of its requests where the one before did not.
+/// What decided that a knee was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Decided {
+    /// Throughput gained too little from here to the level of this concurrency.
+    Gain {
+        /// The later level.
+        to: u32,
+        /// Gain in total TPS per relative increase of concurrency.
+        gain: f64,
+        /// Where the true gain lies (90%, so that each side leaves out 5%).
+        interval: Interval,
+    },
+    /// At the level of this concurrency requests began to fail.
+    Failures {
+        /// The later level.
+        to: u32,
+        /// Share of its requests that failed because of the load.
+        ratio: f64,
+    },
+    /// At the level of this concurrency the objectives were surely missed, though throughput still grew.
+    Latency {
+        /// The later level.
+        to: u32,
+    },
+}
+
+/// A ladder's capacity, with the evidence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capacity {
+    /// Where throughput stops growing.
+    pub knee: Knee,
+    /// Why there; `None` unless it was found.
+    pub decided: Option<Decided>,
+    /// The load that is safe.
+    pub safe_concurrency: Option<u32>,
+    /// The Universal Scalability Law fitted to the levels; `None` with fewer than four.
+    pub scaling: Option<Scaling>,
+}
+
+impl Capacity {
+    /// Of a ladder whose levels ascend.
+    #[must_use]
+    pub fn of(levels: &[LevelSummary], objectives: &Objectives) -> Self {
+        let (mut knee, mut decided) = decide(levels);
+        if matches!(knee, Knee::NotReached | Knee::Unstable)
+            && let Some((at, to)) = beyond_objectives(levels, objectives)
+        {
+            (knee, decided) = (Knee::Found(at), Some(Decided::Latency { to }));
+        }
+        Self {
+            knee,
+            decided,
+            safe_concurrency: safe_concurrency(levels, knee, objectives),
+            scaling: fit(levels),
+        }
+    }
+}
+
+/// The knee as throughput and failures show it; objectives aside.
 #[must_use]
 pub fn knee(levels: &[LevelSummary]) -> Knee {
+    decide(levels).0
+}
+
+fn decide(levels: &[LevelSummary]) -> (Knee, Option<Decided>) {
     if levels.iter().all(|level| level.ok == 0) {
-        return Knee::Failed;
+        return (Knee::Failed, None);
     }
-    for pair in levels.windows(2) {
-        let [before, after] = pair else { continue };
+    // Beyond a level whose requests fail, throughput says nothing.
+    let failing = levels
+        .windows(2)
+        .position(|pair| matches!(pair, [low, high] if fails_more(low, high) || is_our_own_failing(high)));
+    let sound = levels.get(..failing.map_or(levels.len(), |before| before + 1)).unwrap_or(levels);
+    let by_gain = match Climb::of(sound) {
+        Some(climb) => climb.knee(),
+        None => (Knee::Unstable, None),
+    };
+    let Some(failing) = failing else { return by_gain };
+    match (by_gain, levels.get(failing), levels.get(failing + 1)) {
+        (found @ (Knee::Found(_), _), ..) => found,
         // What this machine could not keep up with says nothing about the other.
-        if after.client_saturated == Some(true) && after.ok < after.requests {
-            return Knee::Unstable;
+        (_, _, Some(high)) if is_our_own_failing(high) => (Knee::Unstable, None),
+        (_, Some(low), Some(high)) => {
+            let decided = Decided::Failures { to: high.concurrency, ratio: strained_share(high) };
+            (Knee::Found(low.concurrency), Some(decided))
         }
-        if failed_share(after) > 0.1 && failed_share(before) <= 0.1 {
-            return Knee::Found(before.concurrency);
-        }
-        let (Some(low), Some(high)) =
-            (before.throughput_tokens_per_second, after.throughput_tokens_per_second)
-        else {
-            return Knee::Unstable;
-        };
-        if low <= 0.0 || after.concurrency <= before.concurrency {
-            return Knee::Unstable;
-        }
-        let step = f64::from(after.concurrency) / f64::from(before.concurrency) - 1.0;
-        if (high / low - 1.0) / step < GAIN_MIN {
-            return Knee::Found(before.concurrency);
-        }
+        (unknown, ..) => unknown,
     }
-    Knee::NotReached
+}
+
+/// A level's throughput as a number with an error.
+#[derive(Clone, Copy)]
+struct Step {
+    concurrency: f64,
+    label: u32,
+    throughput: f64,
+    relative_error: f64,
+}
+
+/// The levels of a ladder from which gains can be told.
+struct Climb(Vec<Step>);
+
+impl Climb {
+    /// `None` when a level is unknown, or they do not ascend.
+    fn of(levels: &[LevelSummary]) -> Option<Self> {
+        let steps: Vec<Step> = levels.iter().map(Step::of).collect::<Option<_>>()?;
+        let ascends = steps.windows(2).all(|pair| matches!(pair, [a, b] if a.label < b.label));
+        ascends.then_some(Self(steps))
+    }
+
+    /// The first level from which no later one gains enough, if one of them surely does not.
+    ///
+    /// All later levels are asked, not only the next: a level that was low by chance is no knee when the climb
+    /// goes on behind it, and a gain that is too uncertain over one step may be clear over two.
+    fn knee(&self) -> (Knee, Option<Decided>) {
+        let later = |index: usize| self.0.get(index + 1..).unwrap_or_default();
+        let flat = |(index, low): (usize, &Step)| {
+            let later = later(index);
+            !later.is_empty() && later.iter().all(|high| low.gain(high).0 < GAIN_MIN)
+        };
+        let Some(first) = self.0.iter().enumerate().position(flat) else { return (Knee::NotReached, None) };
+        for (index, low) in self.0.iter().enumerate().skip(first) {
+            let sure = later(index).iter().find(|high| low.gain(high).1.is_below(GAIN_MIN));
+            if let (Some(high), Some(knee)) = (sure, self.0.get(first)) {
+                let (gain, interval) = low.gain(high);
+                return (Knee::Found(knee.label), Some(Decided::Gain { to: high.label, gain, interval }));
+            }
+        }
+        (Knee::Unstable, None)
+    }
+}
+
+impl Step {
+    fn of(level: &LevelSummary) -> Option<Self> {
+        let throughput = level.throughput_tokens_per_second.filter(|tps| *tps > 0.0)?;
+        let spread = level.throughput_standard_error.unwrap_or(0.0) / throughput;
+        // A level that was not steady may have been off by as much as Little's law is.
+        let unsteady = level
+            .little
+            .filter(|little| !little.holds)
+            .map_or(0.0, |little| (little.in_flight / f64::from(level.concurrency.max(1)) - 1.0).abs());
+        Some(Self {
+            concurrency: f64::from(level.concurrency),
+            label: level.concurrency,
+            throughput,
+            relative_error: spread.hypot(REPEAT_ERROR).hypot(unsteady),
+        })
+    }
+
+    /// Gain in throughput per relative increase of concurrency up to a later level, and where it lies.
+    fn gain(&self, later: &Self) -> (f64, Interval) {
+        let step = later.concurrency / self.concurrency - 1.0;
+        let ratio = later.throughput / self.throughput;
+        let half = ONE_SIDED * ratio * self.relative_error.hypot(later.relative_error) / step;
+        let gain = (ratio - 1.0) / step;
+        (gain, Interval::new(gain - half, gain + half))
+    }
+}
+
+/// Whether more requests of the higher level fail because of its load, beyond doubt.
+fn fails_more(low: &LevelSummary, high: &LevelSummary) -> bool {
+    let before = strained_share(low);
+    super::wilson(strained(high), high.requests)
+        .is_some_and(|ratio| ratio.is_above(before.max(FAILURES_MAX)) && before <= 2.0 * FAILURES_MAX)
+}
+
+fn is_our_own_failing(level: &LevelSummary) -> bool {
+    level.client_saturated == Some(true) && level.failed() > 0
+}
+
+/// Failures that load can cause. A rejected key or a model that is gone says nothing about capacity.
+pub(super) fn strained(level: &LevelSummary) -> u32 {
+    let unrelated = level.failures.iter().filter(|(class, _)| !is_of_load(**class)).map(|(_, count)| count);
+    level.failed().saturating_sub(unrelated.sum())
+}
+
+fn strained_share(level: &LevelSummary) -> f64 {
+    f64::from(strained(level)) / f64::from(level.requests.max(1))
+}
+
+fn is_of_load(class: FailureClass) -> bool {
+    match class {
+        FailureClass::Connect
+        | FailureClass::Edge
+        | FailureClass::Timeout
+        | FailureClass::RateLimited
+        | FailureClass::Overloaded
+        | FailureClass::UpstreamError
+        | FailureClass::StreamTruncated
+        | FailureClass::Protocol
+        | FailureClass::EmptyOutput => true,
+        FailureClass::Tls
+        | FailureClass::Auth
+        | FailureClass::Quota
+        | FailureClass::ModelNotFound
+        | FailureClass::EndpointNotFound
+        | FailureClass::BadRequest
+        | FailureClass::ContentFilter
+        | FailureClass::NotStreaming => false,
+    }
+}
+
+/// The last level before the first that surely misses an objective, and that one.
+fn beyond_objectives(levels: &[LevelSummary], objectives: &Objectives) -> Option<(u32, u32)> {
+    let pair = levels.windows(2).find(|pair| matches!(pair, [_, high] if misses_surely(high, objectives)))?;
+    let [low, high] = pair else { return None };
+    meets(low, objectives).then_some((low.concurrency, high.concurrency))
+}
+
+fn misses_surely(level: &LevelSummary, objectives: &Objectives) -> bool {
+    limits(level, objectives).any(|(limit, value)| value.is_some_and(|p| p.intervals.p95.is_above(limit)))
 }
 
 /// The highest load that is safe: at most 70% of the knee, and no higher than the last level up to which every
@@ -82,28 +277,34 @@ pub fn safe_concurrency(levels: &[LevelSummary], knee: Knee, objectives: &Object
     let knee = knee.concurrency()?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u32 fits one")]
     let share = ((f64::from(knee) * SAFE_SHARE).floor() as u32).max(1);
-    let good = levels.iter().take_while(|level| meets(level, objectives)).last()?;
-    Some(share.min(good.concurrency))
+    Some(share.min(highest_good(levels, objectives)?))
+}
+
+/// The highest level up to which every level meets its objectives.
+pub(super) fn highest_good(levels: &[LevelSummary], objectives: &Objectives) -> Option<u32> {
+    levels.iter().take_while(|level| meets(level, objectives)).last().map(|level| level.concurrency)
 }
 
 /// Whether a level's P95s and success ratio are within the objectives.
 #[must_use]
 pub fn meets(level: &LevelSummary, objectives: &Objectives) -> bool {
-    let within = |limit: Option<std::time::Duration>, value: Option<super::Percentiles>| match limit {
-        Some(limit) => value.is_some_and(|p| p.p95 <= limit.as_secs_f64()),
-        None => true,
-    };
-    let share = 1.0 - failed_share(level);
+    let success = f64::from(level.ok) / f64::from(level.requests.max(1));
     level.ok > 0
-        && within(objectives.ttft, level.ttft_seconds)
-        && within(objectives.tpot, level.tpot_seconds)
-        && within(objectives.duration, level.duration_seconds)
-        && objectives.success_ratio.is_none_or(|ratio| share >= ratio)
+        && limits(level, objectives).all(|(limit, value)| value.is_some_and(|p| p.p95 <= limit))
+        && objectives.success_ratio.is_none_or(|ratio| success >= ratio)
 }
 
-fn failed_share(level: &LevelSummary) -> f64 {
-    if level.requests == 0 {
-        return 0.0;
-    }
-    1.0 - f64::from(level.ok) / f64::from(level.requests)
+/// The time objectives that are set, in seconds, each with what it limits.
+fn limits(
+    level: &LevelSummary,
+    objectives: &Objectives,
+) -> impl Iterator<Item = (f64, Option<Percentiles>)> + use<> {
+    let limit = |limit: Option<Duration>, value| limit.map(|limit| (limit.as_secs_f64(), value));
+    [
+        limit(objectives.ttft, level.ttft_seconds),
+        limit(objectives.tpot, level.tpot_seconds),
+        limit(objectives.duration, level.duration_seconds),
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -1,12 +1,21 @@
 //! From the samples of one level to its statistics.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
 
-use super::{LevelSummary, Percentiles};
-use crate::measurement::{FailureClass, Measurement, Outcome, TokenSource};
+use super::{
+    LevelSummary, Little, Percentiles, Traits,
+    percentile::percentile,
+    steady::{little, rate_error},
+};
+use crate::measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement, Outcome, TokenSource};
 
 /// What a level's statistics need of one probe: small, and of the same size whatever the answer's length.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of one probe, counted one by one")]
 pub struct Sample {
     /// When the probe started, since the level began.
     pub started: Duration,
@@ -25,6 +34,14 @@ pub struct Sample {
     output_tokens: u64,
     prompt_tokens: Option<u64>,
     cached_tokens: Option<u64>,
+    /// Whether the server counted the output tokens.
+    counted: bool,
+    opened_connection: bool,
+    burst: bool,
+    hidden_reasoning: bool,
+    context_refused: bool,
+    served_model: Option<u64>,
+    fingerprint: Option<u64>,
 }
 
 /// The part of a level during which as many requests were in flight as its concurrency asks for.
@@ -59,6 +76,13 @@ impl Sample {
             output_tokens: measurement.tokens.output.unwrap_or(0),
             prompt_tokens: measurement.tokens.prompt,
             cached_tokens: measurement.tokens.cached_prompt,
+            counted,
+            opened_connection: measurement.connection == ConnectionUse::New,
+            burst: measurement.flags.contains(&Flag::Burst),
+            hidden_reasoning: measurement.flags.contains(&Flag::HiddenReasoning),
+            context_refused: measurement.outcome.failure().is_some_and(Failure::is_context_length),
+            served_model: measurement.served_model.as_deref().map(hash),
+            fingerprint: measurement.fingerprint.as_deref().map(hash),
         }
     }
 
@@ -83,6 +107,19 @@ impl Sample {
     }
 }
 
+impl FullWindow {
+    fn seconds(self) -> f64 {
+        self.to.saturating_sub(self.from).as_secs_f64()
+    }
+
+    /// The part between two shares of it.
+    fn part(self, from: f64, to: f64) -> Self {
+        let length = self.to.saturating_sub(self.from);
+        let at = |share: f64| self.from + length.mul_f64(share.clamp(0.0, 1.0));
+        Self { from: at(from), to: at(to) }
+    }
+}
+
 /// The statistics of a level. `window` is `None` when the level was never full.
 #[must_use]
 pub fn summarize(
@@ -98,15 +135,9 @@ pub fn summarize(
     for class in measured.iter().filter_map(|sample| sample.failure) {
         *failures.entry(class).or_insert(0) += 1;
     }
-    let length = window.map(|w| w.to.saturating_sub(w.from).as_secs_f64()).filter(|length| *length > 0.0);
-    let per_second = |amount: f64| length.map(|length| amount / length);
-    let (mut tokens, mut ended) = (0.0, 0.0);
-    if let Some(window) = window {
-        tokens = samples.iter().map(|sample| sample.tokens_within(window)).sum();
-        let inside = |s: &&Sample| s.failure.is_none() && s.ended() > window.from && s.ended() <= window.to;
-        ended = samples.iter().filter(inside).count() as f64;
-    }
     let any_ok = good().next().is_some();
+    let flow =
+        window.filter(|window| window.seconds() > 0.0 && any_ok).map(|w| Flow::of(concurrency, samples, w));
     LevelSummary {
         concurrency,
         requests: count(measured.len()),
@@ -121,13 +152,66 @@ pub fn summarize(
         duration_seconds: Percentiles::of_durations(
             measured.iter().filter(|sample| sample.answered).map(|sample| sample.duration),
         ),
-        throughput_tokens_per_second: per_second(tokens).filter(|_| any_ok),
-        throughput_requests_per_second: per_second(ended).filter(|_| any_ok),
+        throughput_tokens_per_second: flow.map(|flow| flow.tokens_per_second),
+        throughput_standard_error: flow.and_then(|flow| flow.standard_error),
+        throughput_requests_per_second: flow.map(|flow| flow.requests_per_second),
         prompt_tokens_measured: mean(good().filter_map(|sample| sample.prompt_tokens)),
         cached_ratio: cached_ratio(&measured),
         client_saturated,
         incomplete,
+        little: flow.and_then(|flow| flow.little),
+        traits: traits(&measured),
     }
+}
+
+/// What passed through a level while it was full.
+#[derive(Clone, Copy)]
+struct Flow {
+    tokens_per_second: f64,
+    standard_error: Option<f64>,
+    requests_per_second: f64,
+    little: Option<Little>,
+}
+
+impl Flow {
+    fn of(concurrency: u32, samples: &[Sample], window: FullWindow) -> Self {
+        let seconds = window.seconds();
+        let ended = || samples.iter().filter(|s| s.ended() > window.from && s.ended() <= window.to);
+        let good = ended().filter(|sample| sample.failure.is_none()).count();
+        let completed = ended().count();
+        let mean_seconds = ended().map(|s| s.duration.as_secs_f64()).sum::<f64>() / completed.max(1) as f64;
+        let tokens = |window| samples.iter().map(|sample| sample.tokens_within(window)).sum::<f64>();
+        let request_seconds = (completed > 0).then_some(mean_seconds);
+        Self {
+            tokens_per_second: tokens(window) / seconds,
+            standard_error: rate_error(seconds, request_seconds, |from, to| tokens(window.part(from, to))),
+            requests_per_second: good as f64 / seconds,
+            little: little(concurrency, completed, seconds, mean_seconds),
+        }
+    }
+}
+
+fn traits(measured: &[&Sample]) -> Traits {
+    let good = || measured.iter().filter(|sample| sample.failure.is_none());
+    let with = |holds: fn(&Sample) -> bool| count(good().filter(|sample| holds(sample)).count());
+    let mut outputs: Vec<f64> = good().filter(|s| s.counted).map(|s| s.output_tokens as f64).collect();
+    outputs.sort_by(f64::total_cmp);
+    Traits {
+        connections_opened: with(|sample| sample.opened_connection),
+        bursts: with(|sample| sample.burst),
+        hidden_reasoning: with(|sample| sample.hidden_reasoning),
+        context_refusals: count(measured.iter().filter(|sample| sample.context_refused).count()),
+        output_tokens_p50: percentile(&outputs, 0.5),
+        served_models: good().filter_map(|sample| sample.served_model).collect(),
+        fingerprints: good().filter_map(|sample| sample.fingerprint).collect(),
+    }
+}
+
+/// A name's stand-in: equal names have equal ones, and none needs memory of its own.
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn count(n: usize) -> u32 {

@@ -2,24 +2,30 @@
 
 pub mod compare;
 mod independent;
+mod interval;
 mod knee;
 mod level;
 mod percentile;
+mod scaling;
+mod steady;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use independent::independent;
-pub use knee::{Knee, knee, meets, safe_concurrency};
+pub use interval::{Interval, wilson};
+pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};
 pub use level::{FullWindow, Sample, summarize};
-pub use percentile::{Percentiles, percentile};
+pub use percentile::{PercentileIntervals, Percentiles, percentile};
+pub use scaling::Scaling;
+pub use steady::Little;
 
 use crate::measurement::FailureClass;
 
 /// The statistics of one level.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct LevelSummary {
     /// Requests in flight.
     pub concurrency: u32,
@@ -41,6 +47,8 @@ pub struct LevelSummary {
     pub duration_seconds: Option<Percentiles>,
     /// Tokens per second of the whole level while it was full.
     pub throughput_tokens_per_second: Option<f64>,
+    /// Standard error of that, from its spread over parts of the level.
+    pub throughput_standard_error: Option<f64>,
     /// Requests completed per second while it was full.
     pub throughput_requests_per_second: Option<f64>,
     /// Mean prompt tokens as the server counted them.
@@ -51,4 +59,41 @@ pub struct LevelSummary {
     pub client_saturated: Option<bool>,
     /// The level was stopped before all its requests were measured.
     pub incomplete: bool,
+    /// Whether the level was in a steady state; `None` when it was too short to tell.
+    pub little: Option<Little>,
+    /// What its requests had in common.
+    pub traits: Traits,
+}
+
+impl LevelSummary {
+    /// How many requests failed.
+    #[must_use]
+    pub fn failed(&self) -> u32 {
+        self.requests.saturating_sub(self.ok)
+    }
+
+    /// The share of requests that failed, as an interval (Wilson's); `None` without requests.
+    #[must_use]
+    pub fn failure_ratio_interval(&self) -> Option<Interval> {
+        wilson(self.failed(), self.requests)
+    }
+}
+
+/// What findings need to know of a level beyond its latencies: counts of good measured requests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Traits {
+    /// That opened their connection.
+    pub connections_opened: u32,
+    /// Whose answer of many tokens came in one or two reads.
+    pub bursts: u32,
+    /// Whose reasoning was billed and not streamed.
+    pub hidden_reasoning: u32,
+    /// That were refused because the prompt is longer than the model takes (these are not good ones).
+    pub context_refusals: u32,
+    /// Output tokens as the server counted them, median.
+    pub output_tokens_p50: Option<f64>,
+    /// The model names the server gave in its answers, hashed.
+    pub served_models: BTreeSet<u64>,
+    /// The server's fingerprints of itself, hashed.
+    pub fingerprints: BTreeSet<u64>,
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::interval::{Interval, of_quantile};
+
 /// Summary of one level's samples of one quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percentiles {
@@ -15,6 +17,19 @@ pub struct Percentiles {
     pub p95: f64,
     /// 99th percentile.
     pub p99: f64,
+    /// How sure they are.
+    pub intervals: PercentileIntervals,
+}
+
+/// Where the true percentiles lie, with 95% confidence each.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PercentileIntervals {
+    /// Of the median.
+    pub p50: Interval,
+    /// Of the 95th percentile.
+    pub p95: Interval,
+    /// Of the 99th percentile.
+    pub p99: Interval,
 }
 
 impl Percentiles {
@@ -28,6 +43,11 @@ impl Percentiles {
             p50: percentile(&samples, 0.50)?,
             p95: percentile(&samples, 0.95)?,
             p99: percentile(&samples, 0.99)?,
+            intervals: PercentileIntervals {
+                p50: of_quantile(&samples, 0.50),
+                p95: of_quantile(&samples, 0.95),
+                p99: of_quantile(&samples, 0.99),
+            },
         })
     }
 

@@ -1,9 +1,11 @@
+mod knees;
+mod statistics;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::*;
-use crate::{
-    config::Objectives,
-    measurement::{Failure, GapSketch, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens},
+use crate::measurement::{
+    Failure, GapSketch, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -116,6 +118,7 @@ fn level(concurrency: u32, ok: u32, fail: u32, tps: f64, ttft_p95_ms: f64) -> Le
         p50: ttft_p95_ms / 1000.0,
         p95: ttft_p95_ms / 1000.0,
         p99: ttft_p95_ms / 1000.0,
+        intervals: PercentileIntervals::default(),
     };
     LevelSummary {
         concurrency,
@@ -132,49 +135,6 @@ fn level(concurrency: u32, ok: u32, fail: u32, tps: f64, ttft_p95_ms: f64) -> Le
         prompt_tokens_measured: None,
         cached_ratio: None,
         client_saturated: None,
-        incomplete: false,
+        ..LevelSummary::default()
     }
-}
-
-/// The golden ladder: 8 requests a level, 300 output tokens.
-fn golden() -> Vec<LevelSummary> {
-    vec![
-        level(1, 8, 0, 436.8, 510.2),
-        level(2, 8, 0, 808.0, 620.7),
-        level(4, 8, 0, 1356.8, 810.3),
-        level(8, 8, 0, 2028.8, 1250.6),
-        level(16, 7, 1, 2284.5, 2400.9),
-    ]
-}
-
-#[test]
-fn the_golden_ladder_has_its_knee_at_8_and_is_safe_at_5() {
-    let levels = golden();
-    assert_eq!(knee(&levels), Knee::Found(8));
-    assert_eq!(safe_concurrency(&levels, Knee::Found(8), &Objectives::default()), Some(5));
-}
-
-#[test]
-fn an_objective_lowers_the_safe_level() {
-    let levels = golden();
-    let safe = |ttft: u64| {
-        let objectives = Objectives { ttft: Some(ms(ttft)), ..Objectives::default() };
-        safe_concurrency(&levels, Knee::Found(8), &objectives)
-    };
-    assert_eq!(safe(1300), Some(5));
-    assert_eq!(safe(900), Some(4));
-    assert_eq!(safe(700), Some(2));
-    assert_eq!(safe(500), None);
-}
-
-#[test]
-fn the_knee_says_when_it_cannot_tell() {
-    assert_eq!(knee(&[]), Knee::Failed);
-    assert_eq!(knee(&[level(1, 0, 8, 0.0, 0.0)]), Knee::Failed);
-    assert_eq!(knee(&golden()[..3]), Knee::NotReached);
-    assert_eq!(knee(&[level(1, 8, 0, 100.0, 1.0), level(2, 0, 8, 0.0, 1.0)]), Knee::Found(1));
-    let mut unknown = golden();
-    unknown[1].throughput_tokens_per_second = None;
-    assert_eq!(knee(&unknown), Knee::Unstable);
-    assert_eq!(safe_concurrency(&golden()[..3], Knee::NotReached, &Objectives::default()), None);
 }

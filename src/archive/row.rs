@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::sketch::Sketch;
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{LevelSummary, PercentileIntervals, Percentiles, Traits},
     cell::Cell,
     measurement::{FailureClass, record::Record},
 };
@@ -214,7 +214,7 @@ impl Spread {
 
 impl From<Percentiles> for Spread {
     fn from(percentiles: Percentiles) -> Self {
-        let Percentiles { count, mean, p50, p95, p99 } = percentiles;
+        let Percentiles { count, mean, p50, p95, p99, intervals: _ } = percentiles;
         Self { count: u32::try_from(count).unwrap_or(u32::MAX), mean, p50, p95, p99 }
     }
 }
@@ -222,7 +222,9 @@ impl From<Percentiles> for Spread {
 impl From<Spread> for Percentiles {
     fn from(spread: Spread) -> Self {
         let Spread { count, mean, p50, p95, p99 } = spread;
-        Self { count: count as usize, mean, p50, p95, p99 }
+        // How sure they are only the samples can tell.
+        let intervals = PercentileIntervals::default();
+        Self { count: count as usize, mean, p50, p95, p99, intervals }
     }
 }
 
@@ -278,11 +280,14 @@ impl LevelRow {
             request_tps: self.request_tps.map(Percentiles::from),
             duration_seconds: self.duration.map(Percentiles::from),
             throughput_tokens_per_second: self.throughput_tokens_per_second,
+            throughput_standard_error: None,
             throughput_requests_per_second: self.throughput_requests_per_second,
             prompt_tokens_measured: self.prompt_tokens_measured,
             cached_ratio: self.cached_ratio,
             client_saturated: self.client_saturated,
             incomplete: self.incomplete,
+            little: None,
+            traits: Traits::default(),
         }
     }
 }

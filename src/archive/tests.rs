@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{retention, schema::open, *};
 use crate::{
-    analysis::{Knee, LevelSummary, Percentiles},
+    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles, Traits},
     cell::Cell,
     config::{ArchiveSettings, BaseUrl, Config, Redactor, Sweep, Target},
     measurement::{Failure, FailureClass, GapSketch, Measurement, Outcome, Timeline},
@@ -41,8 +41,20 @@ fn cell(sweep: &Sweep, concurrency: u32) -> Arc<Cell> {
 }
 
 fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
-    let of = |p50| Some(Percentiles { count: 3, mean: p50, p50, p95: p50, p99: p50 });
+    let of = |p50| {
+        Some(Percentiles {
+            count: 3,
+            mean: p50,
+            p50,
+            p95: p50,
+            p99: p50,
+            intervals: PercentileIntervals::default(),
+        })
+    };
     LevelSummary {
+        little: None,
+        throughput_standard_error: None,
+        traits: Traits::default(),
         concurrency,
         requests: 4,
         ok: 3,

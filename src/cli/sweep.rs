@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     archive::{self, Keeper},
+    budget::Governor,
     config::{
         ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
     },
@@ -90,6 +91,7 @@ struct Plan {
     histograms: Histograms,
     archive: ArchiveSettings,
     redactor: Redactor,
+    governor: Governor,
 }
 
 /// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
@@ -130,6 +132,8 @@ async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -
             events,
             halt: halt.clone(),
             in_flight: InFlight::default(),
+            governor: plan.governor.clone(),
+            paused: Arc::default(),
         };
         if let Some(keeping) = keeping {
             let uid = keeping.keeper.started(sweep, &plan.redactor, Utc::now());
@@ -270,7 +274,7 @@ fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Res
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, &Fleet::default());
     for target in &config.targets {
         fleet.insert(prepare(target, &redactor)?, &Fleet::default());
     }
@@ -287,7 +291,15 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     }
     let path = args.archive.clone().or(config.archive.path.clone());
     let archive = ArchiveSettings { path, ..config.archive };
-    Ok(Plan { sweeps, fleet, histograms: config.histograms, archive, redactor: (*redactor).clone() })
+    let governor = Governor::new(config.budget.caps);
+    Ok(Plan {
+        sweeps,
+        fleet,
+        histograms: config.histograms,
+        archive,
+        redactor: (*redactor).clone(),
+        governor,
+    })
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
@@ -309,5 +321,8 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
     let mut fleet = Fleet::default();
     fleet.insert(prepare(&target, &Arc::new(redactor.clone()))?, &Fleet::default());
     let archive = ArchiveSettings { path: args.archive.clone(), ..ArchiveSettings::default() };
-    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default(), archive, redactor })
+    // Started by hand and watched: there is no cap but the flags.
+    let governor = Governor::unlimited();
+    let histograms = Histograms::default();
+    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms, archive, redactor, governor })
 }

@@ -6,8 +6,8 @@ use chrono_tz::Tz;
 use toml::de::DeTable;
 
 use super::{
-    ArchiveSettings, Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target,
-    bounded,
+    ArchiveSettings, Budget, Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep,
+    Target, bounded, budget,
     diagnostic::{At, Notes, Placed},
     file::{AnyDuration, ByteSize, Days, FilePath, ListenAddress, Zone},
     histograms, process_environment,
@@ -82,6 +82,7 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
         root.section("archive").map(|section| read_archive(section, surroundings)).unwrap_or_default();
     let mut histograms = root.section("histograms").map(histograms::read).unwrap_or_default();
     let defaults = root.section("defaults").map(sweep::read_defaults).unwrap_or_default();
+    let whole = root.section("budget").map(budget::read).unwrap_or_default();
     let targets = read_targets(&root, surroundings);
     let target_names = names(&root, "targets");
     let scope = Scope { defaults: &defaults, timezone, targets: &targets, target_names: &target_names };
@@ -98,12 +99,14 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     for sweep in &sweeps {
         histograms.add_objectives(&sweep.value.objectives);
     }
-    check_series(&root, &histograms, &sweeps);
+    let budget = budget::assemble(&root, whole, &targets, &sweeps);
+    check_series(&root, &histograms, &budget, &sweeps);
     root.finish();
     Config {
         server,
         archive,
         histograms,
+        budget,
         targets,
         sweeps: sweeps.into_iter().map(|sweep| Arc::new(sweep.value)).collect(),
         warnings: Vec::new(),
@@ -181,8 +184,8 @@ fn names(root: &Section<'_>, key: &'static str) -> Vec<String> {
     tables.filter_map(|table| table.get("name")?.get_ref().as_str().map(str::to_owned)).collect()
 }
 
-fn check_series(root: &Section<'_>, histograms: &Histograms, sweeps: &[Placed<Sweep>]) {
-    let count = SeriesCount::of(histograms, sweeps.iter().map(|sweep| &sweep.value));
+fn check_series(root: &Section<'_>, histograms: &Histograms, budget: &Budget, sweeps: &[Placed<Sweep>]) {
+    let count = SeriesCount::of(histograms, budget, sweeps.iter().map(|sweep| &sweep.value));
     if count.total <= histograms.max_series {
         return;
     }

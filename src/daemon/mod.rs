@@ -12,7 +12,15 @@ mod observer;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use tokio::{
@@ -28,11 +36,14 @@ use self::{
     observer::Observer,
 };
 use crate::{
+    budget::Governor,
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
     server::{Command, Readiness, RunAnswer, Surface},
-    sweep::{Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, brake},
+    sweep::{
+        Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, affordable, brake,
+    },
 };
 
 /// Events that may wait for the loop.
@@ -41,6 +52,8 @@ const EVENTS_MAX: usize = 4096;
 const COMMANDS_MAX: usize = 16;
 /// The loop looks at the clock at least this often.
 const NAP_MAX: Duration = Duration::from_secs(5);
+/// What may be spent is shown anew this often.
+const BUDGET_SHOWN_EVERY: Duration = Duration::from_secs(1);
 /// How long cancelled probes get to be dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
@@ -62,6 +75,7 @@ pub struct Daemon {
     observer: Observer,
     history: History,
     in_flight: InFlight,
+    governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
 }
@@ -70,6 +84,8 @@ pub struct Daemon {
 struct Running {
     sweep: Arc<Sweep>,
     since: Instant,
+    /// Turned on to let no further level begin.
+    paused: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -85,6 +101,7 @@ impl Daemon {
     ) -> Result<(Self, Surface), String> {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
+        let governor = Governor::new(config.budget.caps.clone());
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
@@ -100,7 +117,9 @@ impl Daemon {
             commands: sender,
             lifecycle,
         };
-        Ok((Self { config, source, fleet, observer, history, in_flight, readiness, commands }, surface))
+        let daemon =
+            Self { config, source, fleet, observer, history, in_flight, governor, readiness, commands };
+        Ok((daemon, surface))
     }
 
     /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
@@ -123,6 +142,11 @@ struct State {
     observer: Observer,
     history: History,
     in_flight: InFlight,
+    governor: Governor,
+    /// Sweeps paused by hand, by name: over reloads, until they are resumed.
+    paused: HashSet<Arc<str>>,
+    /// When the page last showed what may be spent.
+    budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     agenda: Agenda,
@@ -134,7 +158,8 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, history, in_flight, readiness, commands } = daemon;
+        let Daemon { config, source, fleet, observer, history, in_flight, governor, readiness, commands } =
+            daemon;
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
             served: config.server.clone(),
@@ -144,6 +169,9 @@ impl State {
             observer,
             history,
             in_flight,
+            governor,
+            paused: HashSet::new(),
+            budget_shown: None,
             readiness,
             commands,
             agenda,
@@ -182,6 +210,7 @@ impl State {
             }
             self.start_due();
             self.observer.archived(self.history.standing());
+            self.show_budget();
         }
         self.readiness.send_replace(Readiness::Draining);
         if let Some(heartbeat) = heartbeat {
@@ -197,14 +226,40 @@ impl State {
             return;
         }
         for Due { sweep, due } in due {
-            if self.is_running(&sweep.name) {
-                self.observer.skipped(&sweep.name, SkipReason::Overlap);
+            if let Some(reason) = self.skip_reason(&sweep, now) {
+                self.observer.skipped(&sweep.name, reason);
                 continue;
             }
             let delay = (now - due).to_std().unwrap_or_default();
             self.start(sweep, Some(delay));
         }
         self.publish_schedule();
+    }
+
+    /// Why a due start does not happen, if it does not.
+    fn skip_reason(&mut self, sweep: &Sweep, now: DateTime<Utc>) -> Option<SkipReason> {
+        if self.paused.contains(&sweep.name) {
+            return Some(SkipReason::Paused);
+        }
+        if sweep.is_quiet(now) {
+            return Some(SkipReason::Quiet);
+        }
+        if self.is_running(&sweep.name) {
+            return Some(SkipReason::Overlap);
+        }
+        let exhausted = affordable(sweep, &self.governor).err()?;
+        self.observer.exhausted(&exhausted, now);
+        Some(SkipReason::Budget)
+    }
+
+    /// Shows what may still be spent, at most once a second: every event of the loop comes by here.
+    fn show_budget(&mut self) {
+        let now = Instant::now();
+        if self.budget_shown.is_some_and(|shown| now.duration_since(shown) < BUDGET_SHOWN_EVERY) {
+            return;
+        }
+        self.budget_shown = Some(now);
+        self.observer.budget(&self.governor.remaining());
     }
 
     fn is_running(&self, name: &str) -> bool {
@@ -215,6 +270,7 @@ impl State {
         let now = Utc::now();
         self.observer.started(&sweep.name, now, delay);
         self.history.started(&sweep, now);
+        let paused = Arc::new(AtomicBool::new(false));
         let run = Run {
             sweep: sweep.clone(),
             fleet: self.fleet.clone(),
@@ -222,9 +278,11 @@ impl State {
             events: self.events.0.clone(),
             halt: self.halt.clone(),
             in_flight: self.in_flight.clone(),
+            governor: self.governor.clone(),
+            paused: paused.clone(),
         };
         let id = self.runs.spawn(run.run()).id();
-        self.running.insert(id, Running { sweep, since: Instant::now() });
+        self.running.insert(id, Running { sweep, since: Instant::now(), paused });
     }
 
     /// Takes note of a sweep's end. One that panicked failed; it is free to start again all the same.
@@ -265,6 +323,9 @@ impl State {
             Command::RunSweep { name, reply } => {
                 let _ = reply.send(self.run_sweep(&name));
             }
+            Command::PauseSweep { name, paused, reply } => {
+                let _ = reply.send(self.pause_sweep(&name, paused));
+            }
         }
     }
 
@@ -273,8 +334,30 @@ impl State {
         if self.is_running(name) {
             return RunAnswer::Refused("it is running already".into());
         }
+        if self.paused.contains(name) {
+            return RunAnswer::Refused("it is paused: resume it first".into());
+        }
+        if let Err(exhausted) = affordable(&sweep, &self.governor) {
+            return RunAnswer::Refused(exhausted.to_string());
+        }
         self.start(sweep, None);
         RunAnswer::Started
+    }
+
+    /// Lets a sweep start no more, and a running one begin no further level; or lets it start again. `false`: there is
+    /// no such sweep.
+    fn pause_sweep(&mut self, name: &str, paused: bool) -> bool {
+        let Some(sweep) = self.config.sweep(name).cloned() else { return false };
+        if paused {
+            self.paused.insert(sweep.name.clone());
+        } else {
+            self.paused.remove(name);
+        }
+        for running in self.running.values().filter(|running| running.sweep.name == sweep.name) {
+            running.paused.store(paused, Ordering::Relaxed);
+        }
+        self.observer.paused(&sweep.name, paused);
+        true
     }
 
     /// Takes over a new configuration as a whole, or keeps the old one and says so.
@@ -312,6 +395,9 @@ impl State {
         self.config = Arc::new(config);
         self.fleet = fleet;
         self.history.adopt(&self.config);
+        self.governor.adopt(self.config.budget.caps.clone());
+        self.budget_shown = None;
+        self.paused.retain(|name| self.config.sweep(name).is_some());
         self.agenda.adopt(&self.config.sweeps, now);
         self.observer.adopt(&self.config);
         self.observer.metrics().reload_succeeded(now);
@@ -363,12 +449,14 @@ fn refuse(command: Command) {
     match command {
         Command::Reload { reply } => drop(reply.send(Err(going))),
         Command::RunSweep { reply, .. } => drop(reply.send(RunAnswer::Refused(going))),
+        // Dropped: the surface says that nobody answers.
+        Command::PauseSweep { .. } => {}
     }
 }
 
 fn fleet(config: &Config, before: &Fleet) -> Result<Fleet, String> {
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, before);
     for target in &config.targets {
         let endpoint = Endpoint::new(target.clone(), redactor.clone())
             .map_err(|error| format!("target \"{}\": {error}", target.name))?;

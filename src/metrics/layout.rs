@@ -86,7 +86,7 @@ impl Layout {
             client_delay: client_delay.into(),
         };
         let sweeps = config.sweeps.iter().map(|sweep| SweepLayout::of(sweep)).collect();
-        Self { buckets, sweeps, ..Self::default() }
+        Self { buckets, sweeps, prices: prices(config), budgets: budgets(config), ..Self::default() }
     }
 
     /// How many series `/metrics` shows at most under this layout: once every gauge is known.
@@ -195,6 +195,20 @@ impl SweepLayout {
     fn of(sweep: &Sweep) -> Self {
         Self { name: sweep.name.clone(), objectives: sweep.objectives, cells: sweep.cells().collect() }
     }
+}
+
+fn prices(config: &Config) -> Vec<(Endpoint, Arc<str>)> {
+    let probed = config.sweeps.iter().flat_map(|sweep| &sweep.targets);
+    let priced = probed.flat_map(|(target, models)| {
+        let models = models.iter().filter(|model| target.prices.contains_key(*model));
+        models.map(|model| Endpoint { target: target.name.clone(), model: model.clone() })
+    });
+    let priced: BTreeSet<Endpoint> = priced.collect();
+    priced.into_iter().map(|endpoint| (endpoint, config.budget.caps.currency.clone())).collect()
+}
+
+fn budgets(config: &Config) -> Vec<BudgetScope> {
+    config.budget.caps.iter().map(|(cap, _)| BudgetScope::from(cap)).collect()
 }
 
 /// Every pair of a key and a value of its further label.

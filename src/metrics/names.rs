@@ -136,7 +136,8 @@ catalogue! {
         own!("1 when the last ladder supports the finding, 0 when it does not; absent before the first.");
     LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
         "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
-         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream).";
+         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream), budget (it would not \
+         fit into what may still be spent), retry_after (the target asked to be left alone), quiet, paused.";
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
@@ -180,7 +181,9 @@ catalogue! {
     SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
         "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
     BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
-        "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost).";
+        "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
+         everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \
+         taken off.";
     PROBES_IN_FLIGHT: Gauge "tokenprobe_probes_in_flight" &[],
         "Probes that are running now, warm-up included.";
     CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],

@@ -373,7 +373,7 @@ fn the_configuration_counts_as_many_series_as_are_laid_out() {
     let config = Config::parse(&text, file, &environment).unwrap();
     let mut layout = Layout::of(&config, &[0.0; 18]);
     layout.findings = (0..FINDINGS_MAX).map(|finding| finding.to_string().into()).collect();
-    let count = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+    let count = SeriesCount::of(&config.histograms, &config.budget, config.sweeps.iter().map(AsRef::as_ref));
     assert_eq!(count.total, layout.series());
     assert_eq!(count.cells, layout.cells().count());
 }

@@ -2,13 +2,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::{
-    analysis::{Knee, LevelSummary, Percentiles},
+    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles},
     measurement::FailureClass,
     sweep::{LadderReport, NotRun, SweepResult},
 };
 
 fn percentiles(count: usize, p50: f64, p95: f64, p99: f64) -> Percentiles {
-    Percentiles { count, mean: p50, p50, p95, p99 }
+    Percentiles { count, mean: p50, p50, p95, p99, intervals: PercentileIntervals::default() }
 }
 
 /// A ladder whose last two levels failed in part and were not run.
@@ -29,6 +29,7 @@ fn report() -> SweepReport {
         cached_ratio: Some(0.0),
         client_saturated: Some(false),
         incomplete: false,
+        ..LevelSummary::default()
     };
     let bad = LevelSummary {
         concurrency: 4,

@@ -27,7 +27,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-pub use status::{CellStatus, Latency, Status, SweepStatus};
+pub use status::{BudgetStatus, CellStatus, Latency, Status, SweepStatus};
 
 use crate::metrics::{self, Metrics};
 
@@ -50,6 +50,15 @@ pub enum Command {
     Reload {
         /// Where the answer goes.
         reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// Pause a sweep, or resume it.
+    PauseSweep {
+        /// Its name.
+        name: String,
+        /// Whether it is to pause.
+        paused: bool,
+        /// Whether there is such a sweep.
+        reply: oneshot::Sender<bool>,
     },
     /// Run a sweep now.
     RunSweep {
@@ -106,6 +115,8 @@ pub fn router(surface: Surface) -> Router {
         .route("/-/reload", post(reload))
         .route("/api/v1/status", get(status_json))
         .route("/api/v1/sweeps/{name}/run", post(run_sweep))
+        .route("/api/v1/sweeps/{name}/pause", post(pause_sweep))
+        .route("/api/v1/sweeps/{name}/resume", post(resume_sweep))
         .fallback(not_found)
         .with_state(surface)
 }
@@ -180,13 +191,48 @@ async fn run_sweep(State(surface): State<Surface>, Path(name): Path<String>, hea
     let answer = ask(&surface, &headers, |reply| Command::RunSweep { name: name.clone(), reply }).await;
     match answer {
         Ok(RunAnswer::Started) => (StatusCode::ACCEPTED, format!("sweep {name} starts\n")).into_response(),
-        Ok(RunAnswer::Unknown) => {
-            let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
-            (StatusCode::NOT_FOUND, text).into_response()
-        }
+        Ok(RunAnswer::Unknown) => unknown_sweep(&name),
         Ok(RunAnswer::Refused(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
         Err(refusal) => refusal.into_response(),
     }
+}
+
+async fn pause_sweep(
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let word = "paused: it starts no more, and a run that is under way ends before its next level";
+    set_paused(&surface, &headers, name, true, word).await
+}
+
+async fn resume_sweep(
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    set_paused(&surface, &headers, name, false, "resumed: it starts when it is due next").await
+}
+
+async fn set_paused(
+    surface: &Surface,
+    headers: &HeaderMap,
+    name: String,
+    paused: bool,
+    word: &str,
+) -> Response {
+    let answer =
+        ask(surface, headers, |reply| Command::PauseSweep { name: name.clone(), paused, reply }).await;
+    match answer {
+        Ok(true) => format!("sweep {name} is {word}\n").into_response(),
+        Ok(false) => unknown_sweep(&name),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn unknown_sweep(name: &str) -> Response {
+    let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 /// Passes a command on and waits for the answer; refuses it where changes are not allowed.
@@ -269,6 +315,7 @@ async fn not_found() -> (StatusCode, &'static str) {
          GET  /-/ready                    the schedule runs\n\
          POST /-/reload                   read the configuration again\n\
          GET  /api/v1/status              what the page shows, as JSON\n\
-         POST /api/v1/sweeps/{name}/run   run a sweep now\n",
+         POST /api/v1/sweeps/{name}/run   run a sweep now\n\
+         POST /api/v1/sweeps/{name}/pause, POST /api/v1/sweeps/{name}/resume\n",
     )
 }

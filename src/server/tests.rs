@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta};
 
 use super::*;
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -104,9 +104,23 @@ fn summary(count: usize) -> LevelSummary {
         requests: 42,
         ok: 40,
         failures: BTreeMap::from([(FailureClass::RateLimited, 2)]),
-        ttft_seconds: Some(Percentiles { count, mean: 0.21, p50: 0.2, p95: 0.3, p99: 0.4 }),
+        ttft_seconds: Some(Percentiles {
+            count,
+            mean: 0.21,
+            p50: 0.2,
+            p95: 0.3,
+            p99: 0.4,
+            intervals: PercentileIntervals::default(),
+        }),
         first_answer_token_seconds: None,
-        tpot_seconds: Some(Percentiles { count, mean: 0.02, p50: 0.0183, p95: 0.02, p99: 0.02 }),
+        tpot_seconds: Some(Percentiles {
+            count,
+            mean: 0.02,
+            p50: 0.0183,
+            p95: 0.02,
+            p99: 0.02,
+            intervals: PercentileIntervals::default(),
+        }),
         request_tps: None,
         duration_seconds: None,
         throughput_tokens_per_second: Some(325.04),
@@ -115,6 +129,7 @@ fn summary(count: usize) -> LevelSummary {
         cached_ratio: None,
         client_saturated: None,
         incomplete: false,
+        ..LevelSummary::default()
     }
 }
 
@@ -127,6 +142,7 @@ fn status() -> Status {
             name: "hourly".into(),
             schedule: "0 0 * * * *".into(),
             running: false,
+            paused: true,
             last_start: minutes(-4),
             last_end: minutes(-1),
             last_result: Some(SweepResult::Completed),
@@ -136,5 +152,12 @@ fn status() -> Status {
             CellStatus::measured(&cell(), &summary(40), now() - TimeDelta::minutes(1)),
             CellStatus::unmeasured(&Cell { concurrency: 16, ..cell() }),
         ],
+        budgets: vec![BudgetStatus {
+            scope: "target:<b>".into(),
+            unit: "requests",
+            period: "day",
+            limit: 1000.0,
+            remaining: 0.0,
+        }],
     }
 }

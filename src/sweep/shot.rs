@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use super::toll::Toll;
 use crate::{
     cell::Cell,
     config::{LevelSettings, PrefixCache},
@@ -68,6 +69,7 @@ pub(super) struct Shots {
     prepared: Prepared,
     gap_bounds: Arc<[f64]>,
     trace_id: TraceId,
+    toll: Toll,
 }
 
 /// One probe with its own prompt.
@@ -90,7 +92,13 @@ impl Shots {
             prepared: prepared.clone(),
             gap_bounds,
             trace_id: TraceId::random(),
+            toll: Toll::new(cell, settings, prepared.endpoint.target()),
         }
+    }
+
+    /// What its probes cost.
+    pub(super) fn toll(&self) -> Toll {
+        self.toll.clone()
     }
 
     /// The next probe, with a fresh prompt and trace id.
@@ -118,6 +126,11 @@ impl Shots {
 }
 
 impl Loaded<'_> {
+    /// About how many tokens the prompt has.
+    pub(super) fn prompt_tokens(&self) -> f64 {
+        prompt::estimate_tokens(&self.prompt)
+    }
+
     pub(super) fn as_shot(&self) -> Shot<'_> {
         let target = self.shots.prepared.endpoint.target();
         let settings = &self.shots.settings;

@@ -48,7 +48,7 @@ async fn a_sweep_is_kept_listed_exported_and_compared() {
             "--model",
             "fixed",
             "--model",
-            "fixed+429",
+            "fixed+500",
             "--concurrency",
             "2",
             "--requests",
@@ -75,7 +75,7 @@ async fn a_sweep_is_kept_listed_exported_and_compared() {
     let compared: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(compared["differences"][0]["setting"], "requests_per_level", "{compared}");
     assert_eq!(compared["cells"].as_array().unwrap().len(), 2);
-    let args = ["compare", "1", "--models", "fixed,fixed+429", "--archive", file, "--fail-on", "worse"];
+    let args = ["compare", "1", "--models", "fixed,fixed+500", "--archive", file, "--fail-on", "worse"];
     let output = run(&args, &[]).await;
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).contains("worse"), "{}", stdout(&output));

@@ -21,6 +21,7 @@ mod credentials;
 mod dashboards;
 mod documents;
 mod fake_clock;
+mod guard;
 mod harness;
 mod levels;
 mod readme;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     config::Objectives,
     measurement::{
@@ -129,7 +129,9 @@ pub(super) fn failed(outcome: impl Fn(Failure) -> Outcome, class: FailureClass) 
 }
 
 pub(super) fn level() -> LevelSummary {
-    let percentiles = |p50: f64, p95, p99| Some(Percentiles { count: 40, mean: p50, p50, p95, p99 });
+    let percentiles = |p50: f64, p95, p99| {
+        Some(Percentiles { count: 40, mean: p50, p50, p95, p99, intervals: PercentileIntervals::default() })
+    };
     LevelSummary {
         concurrency: 8,
         requests: 40,
@@ -145,7 +147,7 @@ pub(super) fn level() -> LevelSummary {
         prompt_tokens_measured: None,
         cached_ratio: None,
         client_saturated: None,
-        incomplete: false,
+        ..LevelSummary::default()
     }
 }
 
