@@ -106,7 +106,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
-        let history = History::open(&config, &mut observer);
+        let history = History::open(&config, &mut observer, &governor);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -260,6 +260,7 @@ impl State {
         }
         self.budget_shown = Some(now);
         self.observer.budget(&self.governor.remaining());
+        self.history.spent(self.governor.export(), Utc::now());
     }
 
     fn is_running(&self, name: &str) -> bool {
@@ -426,6 +427,7 @@ impl State {
             brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }
+        self.history.spent(self.governor.export(), Utc::now());
         self.history.close().await;
     }
 
