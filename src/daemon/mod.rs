@@ -8,6 +8,7 @@ mod agenda;
 mod heartbeat;
 mod history;
 mod observer;
+mod watcher;
 
 #[cfg(test)]
 mod tests;
@@ -34,13 +35,14 @@ use self::{
     heartbeat::Heartbeat,
     history::History,
     observer::Observer,
+    watcher::Changes,
 };
 use crate::{
     budget::Governor,
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
-    server::{Command, Readiness, RunAnswer, Surface},
+    server::{Command, Readiness, RunAnswer, Surface, Web},
     sweep::{
         Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, affordable, brake,
     },
@@ -78,6 +80,18 @@ pub struct Daemon {
     governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
+    auto_reload: bool,
+}
+
+/// How the daemon is run, beside its configuration.
+#[derive(Debug)]
+pub struct Options {
+    /// Whether requests may change anything.
+    pub lifecycle: bool,
+    /// TLS and credentials of the HTTP surface.
+    pub web: Web,
+    /// Whether to reload when the configuration file changes.
+    pub auto_reload: bool,
 }
 
 /// A sweep that is running.
@@ -96,7 +110,7 @@ impl Daemon {
     pub fn new(
         config: Config,
         source: Source,
-        lifecycle: bool,
+        options: Options,
         now: DateTime<Utc>,
     ) -> Result<(Self, Surface), String> {
         let fleet = fleet(&config, &Fleet::default())?;
@@ -115,10 +129,22 @@ impl Daemon {
             status: observer.status(),
             readiness: readiness.subscribe(),
             commands: sender,
-            lifecycle,
+            lifecycle: options.lifecycle,
+            web: options.web,
         };
-        let daemon =
-            Self { config, source, fleet, observer, history, in_flight, governor, readiness, commands };
+        let auto_reload = options.auto_reload;
+        let daemon = Self {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+        };
         Ok((daemon, surface))
     }
 
@@ -145,6 +171,8 @@ struct State {
     governor: Governor,
     /// Sweeps paused by hand, by name: over reloads, until they are resumed.
     paused: HashSet<Arc<str>>,
+    /// Changes of the configuration file, where they are followed.
+    changes: Option<Changes>,
     /// When the page last showed what may be spent.
     budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
@@ -158,8 +186,22 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, history, in_flight, governor, readiness, commands } =
-            daemon;
+        let Daemon {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+        } = daemon;
+        let changes = match &source {
+            Source::File(path) if auto_reload => Some(Changes::of(path.clone())),
+            Source::File(_) | Source::BuiltIn => None,
+        };
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
             served: config.server.clone(),
@@ -171,6 +213,7 @@ impl State {
             in_flight,
             governor,
             paused: HashSet::new(),
+            changes,
             budget_shown: None,
             readiness,
             commands,
@@ -203,6 +246,10 @@ impl State {
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
                 Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => self.obey(command).await,
+                () = changed(self.changes.as_mut()) => {
+                    // Like a signal: the outcome is in the log and the metrics.
+                    let _ = self.reload().await;
+                }
                 () = hung_up(hangup.as_mut()) => {
                     // The outcome is in the log and the metrics; a signal has no one to answer to.
                     let _ = self.reload().await;
@@ -465,6 +512,13 @@ fn fleet(config: &Config, before: &Fleet) -> Result<Fleet, String> {
         fleet.insert(Prepared::new(endpoint), before);
     }
     Ok(fleet)
+}
+
+async fn changed(changes: Option<&mut Changes>) {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn beat(heartbeat: Option<&mut Heartbeat>) {

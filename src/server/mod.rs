@@ -6,6 +6,7 @@
 mod connections;
 mod page;
 mod status;
+mod web;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -27,6 +29,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
+pub use self::web::Web;
 pub use status::{BudgetStatus, CellStatus, Latency, Status, SweepStatus};
 
 use crate::metrics::{self, Metrics};
@@ -91,8 +94,11 @@ pub struct Surface {
     pub readiness: watch::Receiver<Readiness>,
     /// The daemon's ear.
     pub commands: mpsc::Sender<Command>,
-    /// Whether requests may change anything (`--web.enable-lifecycle`).
+    /// Whether requests may change anything (`--web.enable-lifecycle`); they may, too, where the web configuration
+    /// asks for a credential.
     pub lifecycle: bool,
+    /// TLS, credentials and headers.
+    pub web: Web,
 }
 
 /// How long a user waits for the daemon's answer.
@@ -100,8 +106,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves on a listener until `shutdown` resolves, then lets running answers end, for a few seconds at most.
 pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Future<Output = ()>) {
-    let metrics = surface.metrics.clone();
-    connections::serve(listener, router(surface), move || metrics.connection_refused(), shutdown).await;
+    let (metrics, web) = (surface.metrics.clone(), surface.web.clone());
+    connections::serve(listener, (router(surface), web), move || metrics.connection_refused(), shutdown)
+        .await;
 }
 
 /// Every path.
@@ -118,6 +125,7 @@ pub fn router(surface: Surface) -> Router {
         .route("/api/v1/sweeps/{name}/pause", post(pause_sweep))
         .route("/api/v1/sweeps/{name}/resume", post(resume_sweep))
         .fallback(not_found)
+        .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
 }
 
@@ -241,10 +249,11 @@ async fn ask<T>(
     headers: &HeaderMap,
     command: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, (StatusCode, &'static str)> {
-    if !surface.lifecycle {
+    if !surface.lifecycle && !surface.web.asks_for_credential() {
         return Err((
             StatusCode::FORBIDDEN,
-            "requests that change something are off: start tokenprobe with --web.enable-lifecycle to allow them\n",
+            "requests that change something are off: start tokenprobe with --web.enable-lifecycle, or with a \
+             --web.config.file that asks for a credential, to allow them\n",
         ));
     }
     if from_another_site(headers) {
