@@ -245,7 +245,8 @@ fn take_in(transaction: &Transaction<'_>, lines: &mut dyn BufRead) -> Result<Imp
         match &entry {
             Some(Entry::Level(..)) => imported.levels += 1,
             Some(Entry::Probe(..)) => imported.probes += 1,
-            Some(Entry::RunStarted(_) | Entry::Ladder(..) | Entry::RunEnded { .. }) | None => {}
+            Some(Entry::RunStarted(_) | Entry::Ladder(..) | Entry::RunEnded { .. } | Entry::Note { .. })
+            | None => {}
         }
         batch.extend(entry);
         if batch.len() >= BATCH_MAX {

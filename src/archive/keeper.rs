@@ -4,10 +4,12 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 
 use super::{
     plan::run_plan,
     recorder::Recorder,
+    row::Entry,
     writer::{Archive, Standing},
 };
 use crate::{
@@ -33,9 +35,9 @@ impl Keeper {
 
     /// A run begins; its plan is kept without secrets. Returns the run's uid.
     pub fn started(&mut self, sweep: &Arc<Sweep>, redactor: &Redactor, now: DateTime<Utc>) -> String {
-        let entry = self.recorder.started(&sweep.name, run_plan(sweep, redactor), now);
-        let uid = entry.run().uid.clone();
-        self.archive.put(entry);
+        let run = self.recorder.started(&sweep.name, run_plan(sweep, redactor), now);
+        let uid = run.uid.clone();
+        self.archive.put(Entry::RunStarted(run));
         uid
     }
 
@@ -50,6 +52,14 @@ impl Keeper {
     pub fn ended(&mut self, sweep: &str, result: SweepResult, now: DateTime<Utc>) {
         if let Some(entry) = self.recorder.ended(sweep, result, now) {
             self.archive.put(entry);
+        }
+    }
+
+    /// Takes note of something that a restart must not forget (spent budgets, calibrations): it comes back as
+    /// [`Recalled::notes`](super::Recalled::notes), the latest of each name.
+    pub fn note(&self, name: &'static str, value: &impl Serialize, now: DateTime<Utc>) {
+        if let Ok(value) = serde_json::to_value(value) {
+            self.archive.put(Entry::Note { name, at: now.timestamp_millis(), value });
         }
     }
 

@@ -1,9 +1,14 @@
 //! What the last program knew, for the one that starts: last levels, ladders and runs, each with its own time.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension as _, Result, params};
+use serde_json::Value;
 
 use super::{
     read,
@@ -22,6 +27,8 @@ pub struct Recalled {
     pub ladders: Vec<RecalledLadder>,
     /// The last runs of every sweep.
     pub sweeps: Vec<RecalledSweep>,
+    /// The latest note of every name.
+    pub notes: BTreeMap<String, Value>,
 }
 
 /// A cell's last whole level.
@@ -74,7 +81,7 @@ impl Recalled {
 
 impl Store {
     pub(super) fn recall(&self, sweeps: &[Arc<Sweep>]) -> Result<Recalled> {
-        let mut recalled = Recalled::default();
+        let mut recalled = Recalled { notes: self.notes()?, ..Recalled::default() };
         for sweep in sweeps {
             recalled.sweeps.extend(self.recall_sweep(&sweep.name)?);
             let mut seen = BTreeSet::new();
@@ -95,6 +102,15 @@ impl Store {
             }
         }
         Ok(recalled)
+    }
+
+    fn notes(&self) -> Result<BTreeMap<String, Value>> {
+        let mut select = self.connection.prepare_cached("SELECT name, value FROM notes")?;
+        let notes = select.query_map([], |row| {
+            let value: String = row.get(1)?;
+            Ok((row.get(0)?, serde_json::from_str(&value).unwrap_or_default()))
+        })?;
+        notes.collect()
     }
 
     fn last_level(&self, cell: &Cell) -> Result<Option<LevelRow>> {

@@ -53,7 +53,7 @@ struct LevelSamples {
 impl Recorder {
     /// A run begins.
     #[must_use]
-    pub fn started(&mut self, sweep: &Arc<str>, plan: Value, now: DateTime<Utc>) -> Entry {
+    pub fn started(&mut self, sweep: &Arc<str>, plan: Value, now: DateTime<Utc>) -> Arc<RunRow> {
         let run = Arc::new(RunRow {
             uid: format!("{:016x}", fastrand::u64(..)),
             sweep: sweep.to_string(),
@@ -65,7 +65,7 @@ impl Recorder {
             plan,
         });
         self.runs.insert(sweep.clone(), Running { run: run.clone(), levels: HashMap::new() });
-        Entry::RunStarted(run)
+        run
     }
 
     /// Something happened in a run.

@@ -14,7 +14,7 @@ use crate::{
     measurement::{FailureClass, record::Record},
 };
 
-/// One thing to write. Each names its run in full, so that it can be written even into a file that was begun after
+/// One thing to write. What belongs to a run names it in full, so that it can be written even into a file that was begun after
 /// the run was.
 #[derive(Debug, Clone)]
 pub enum Entry {
@@ -35,18 +35,28 @@ pub enum Entry {
         /// `completed`, `aborted` or `failed`.
         result: &'static str,
     },
+    /// Something to be known again after a restart; it takes the place of the last one of its name.
+    Note {
+        /// Its name.
+        name: &'static str,
+        /// When it was true, in milliseconds since the Unix epoch.
+        at: i64,
+        /// What is to be known.
+        value: Value,
+    },
 }
 
 impl Entry {
-    /// The run it belongs to.
+    /// The run it belongs to; a note belongs to none.
     #[must_use]
-    pub fn run(&self) -> &Arc<RunRow> {
+    pub fn run(&self) -> Option<&Arc<RunRow>> {
         match self {
             Self::RunStarted(run)
             | Self::Probe(run, _)
             | Self::Level(run, _)
             | Self::Ladder(run, _)
-            | Self::RunEnded { run, .. } => run,
+            | Self::RunEnded { run, .. } => Some(run),
+            Self::Note { .. } => None,
         }
     }
 }

@@ -30,14 +30,15 @@ impl Store {
 pub(super) fn write_all(transaction: &Transaction<'_>, entries: &[Entry]) -> Result<()> {
     let mut current: Option<(&str, i64)> = None;
     for entry in entries {
-        let run = entry.run();
-        let id = match current {
-            Some((uid, id)) if uid == run.uid => id,
-            _ => run_id(transaction, run)?,
+        let id = match (entry.run(), current) {
+            (None, _) => 0,
+            (Some(run), Some((uid, id))) if uid == run.uid => id,
+            (Some(run), _) => run_id(transaction, run)?,
         };
-        current = Some((&run.uid, id));
+        current = entry.run().map(|run| (run.uid.as_str(), id)).or(current);
         match entry {
             Entry::RunStarted(_) => {}
+            Entry::Note { name, at, value } => write_note(transaction, name, *at, &value.to_string())?,
             Entry::Probe(_, probe) => insert_probe(transaction, id, probe)?,
             Entry::Level(_, level) => insert_level(transaction, id, level)?,
             Entry::Ladder(_, ladder) => insert_ladder(transaction, id, ladder)?,
@@ -66,6 +67,13 @@ fn run_id(transaction: &Transaction<'_>, run: &RunRow) -> Result<i64> {
     )?;
     let RunRow { uid, sweep, started_at, ended_at, result, version, revision, .. } = run;
     insert.insert(params![uid, sweep, started_at, ended_at, result, version, revision, plan])
+}
+
+fn write_note(transaction: &Transaction<'_>, name: &str, at: i64, value: &str) -> Result<()> {
+    let mut replace = transaction
+        .prepare_cached("INSERT OR REPLACE INTO notes (name, written_at, value) VALUES (?1, ?2, ?3)")?;
+    replace.execute(params![name, at, value])?;
+    Ok(())
 }
 
 fn end_run(transaction: &Transaction<'_>, run_id: i64, ended_at: i64, result: &str) -> Result<()> {

@@ -101,7 +101,8 @@ fn bad() -> Measurement {
 /// One whole run of a sweep that starts at `now`: two levels, of which the second was not run when `cut`.
 fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entry> {
     let mut recorder = Recorder::default();
-    let mut entries = vec![recorder.started(&sweep.name, run_plan(sweep, &Redactor::default()), now)];
+    let started = recorder.started(&sweep.name, run_plan(sweep, &Redactor::default()), now);
+    let mut entries = vec![Entry::RunStarted(started)];
     let mut levels = Vec::new();
     let mut observe = |event: Event, seconds| {
         entries.extend(recorder.observe(&event, now + TimeDelta::seconds(seconds)));
@@ -299,6 +300,32 @@ fn a_restart_shows_the_last_whole_levels_with_their_times() {
 }
 
 #[test]
+fn a_file_of_an_older_program_is_brought_up_to_date() {
+    let place = Place::new();
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    connection.execute_batch(include_str!("schema/1.sql")).unwrap();
+    connection.execute_batch("PRAGMA application_id = 1953459056; PRAGMA user_version = 1").unwrap();
+    drop(connection);
+    // Even by one who only wants to read.
+    let store = open_existing(&place.file()).unwrap();
+    assert!(store.recall(&[]).unwrap().notes.is_empty());
+    let version: i32 = store.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 2);
+}
+
+#[tokio::test]
+async fn notes_come_back_the_latest_of_each_name() {
+    let place = Place::new();
+    let keeper = Keeper::start(place.file(), ArchiveSettings::default()).unwrap();
+    keeper.note("spent", &[1, 2], start());
+    keeper.note("spent", &[1, 3], start());
+    keeper.note("calibration", &"m", start());
+    keeper.close(Duration::from_secs(20)).await;
+    let notes = Recalled::from_file(&place.file(), &[]).unwrap().notes;
+    assert_eq!(serde_json::to_string(&notes).unwrap(), "{\"calibration\":\"m\",\"spent\":[1,3]}");
+}
+
+#[test]
 fn what_is_old_or_too_much_is_given_up_the_oldest_first() {
     let place = Place::new();
     let mut store = open(&place.file()).unwrap();
@@ -477,8 +504,8 @@ fn a_year_of_hourly_sweeps_is_read_quickly() {
     for hour in 0..365 * 24 {
         let mut recorder = Recorder::default();
         let now = start() + TimeDelta::hours(hour);
-        let mut entries = vec![recorder.started(&sweep.name, plan.clone(), now)];
-        let run = entries[0].run().clone();
+        let run = recorder.started(&sweep.name, plan.clone(), now);
+        let mut entries = vec![Entry::RunStarted(run.clone())];
         for cell in sweep.cells() {
             let at = now.timestamp_millis();
             let row = LevelRow {

@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// Flags of `serve`.
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line are just that")]
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct ServeArgs {

@@ -8,7 +8,6 @@ mod agenda;
 mod heartbeat;
 mod history;
 mod observer;
-mod purse;
 mod watcher;
 
 #[cfg(test)]
@@ -36,7 +35,6 @@ use self::{
     heartbeat::Heartbeat,
     history::History,
     observer::Observer,
-    purse::Purse,
     watcher::Changes,
 };
 use crate::{
@@ -83,7 +81,6 @@ pub struct Daemon {
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     auto_reload: bool,
-    purse: Purse,
 }
 
 /// How the daemon is run, beside its configuration.
@@ -119,13 +116,11 @@ impl Daemon {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
         let governor = Governor::new(config.budget.caps.clone());
-        let (purse, spent) = Purse::open(&config);
-        governor.import(&spent);
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
-        let history = History::open(&config, &mut observer);
+        let history = History::open(&config, &mut observer, &governor);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -149,7 +144,6 @@ impl Daemon {
             readiness,
             commands,
             auto_reload,
-            purse,
         };
         Ok((daemon, surface))
     }
@@ -179,7 +173,6 @@ struct State {
     paused: HashSet<Arc<str>>,
     /// Changes of the configuration file, where they are followed.
     changes: Option<Changes>,
-    purse: Purse,
     /// When the page last showed what may be spent.
     budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
@@ -204,7 +197,6 @@ impl State {
             readiness,
             commands,
             auto_reload,
-            purse,
         } = daemon;
         let changes = match &source {
             Source::File(path) if auto_reload => Some(Changes::of(path.clone())),
@@ -222,7 +214,6 @@ impl State {
             governor,
             paused: HashSet::new(),
             changes,
-            purse,
             budget_shown: None,
             readiness,
             commands,
@@ -316,7 +307,7 @@ impl State {
         }
         self.budget_shown = Some(now);
         self.observer.budget(&self.governor.remaining());
-        self.purse.keep(self.governor.export());
+        self.history.spent(self.governor.export(), Utc::now());
     }
 
     fn is_running(&self, name: &str) -> bool {
@@ -483,9 +474,8 @@ impl State {
             brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }
+        self.history.spent(self.governor.export(), Utc::now());
         self.history.close().await;
-        self.purse.keep(self.governor.export());
-        self.purse.close().await;
     }
 
     async fn finish_runs(&mut self) {

@@ -129,6 +129,25 @@ async fn a_restart_shows_what_was_measured_before_with_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restart_gives_no_budget_back() {
+    let server = Server::start(|_| {}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let capped = |schedule: &str| {
+        let text = config(&server, &dir.path().join("a.db"), schedule);
+        format!("[budget]\nrequests_per_month = 1000\n{text}")
+    };
+    let left = "tokenprobe_budget_remaining{scope=\"all\",unit=\"requests\",period=\"month\"}";
+    let end = "tokenprobe_sweep_last_success_timestamp_seconds{sweep=\"s\"}";
+    let mut first = Daemon::start(&capped("every = \"1d\"\nrun_on_start = true"), &[], &[]).await;
+    first.until("the sweep ended", async |d| d.metric(end).await.is_some()).await;
+    first.until("it is counted", async |d| d.metric(left).await.is_some_and(|n| n < 1000.0)).await;
+    first.signal("-TERM");
+    assert_eq!(first.exit_code().await, Some(0));
+    let second = Daemon::start(&capped("every = \"1d\""), &[], &[]).await;
+    second.until("it is known again", async |d| d.metric(left).await.is_some_and(|n| n < 1000.0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_archive_that_cannot_be_written_stops_nothing_and_heals() {
     let server = Server::start(|_| {}).await;
     let dir = tempfile::tempdir().unwrap();
