@@ -73,8 +73,11 @@ struct Plan {
     #[arg(long)]
     role_first: bool,
     /// Real-time priority for the clients too: for a machine that is not idle
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_real_time")]
     client_real_time: bool,
+    /// Real-time priority for nobody: some sandboxes stop such processes after a while
+    #[arg(long)]
+    no_real_time: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -158,7 +161,7 @@ where
 }
 
 fn report(plan: &Plan) -> io::Result<()> {
-    let host = Host::look(plan.client_real_time);
+    let host = Host::look(!plan.no_real_time, plan.client_real_time);
     let (levels, runs): (&[u32], usize) =
         if plan.quick { (&[1, 64, 256], 1) } else { (&[1, 64, 256, 1024, 4096], 3) };
     let levels = if plan.levels.is_empty() { levels } else { &plan.levels };
