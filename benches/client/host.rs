@@ -16,6 +16,14 @@ const CLIENT_CORE: usize = 1;
 const SERVER_PRIORITY: &str = "50";
 const CLIENT_PRIORITY: &str = "10";
 
+/// Who is to have real-time priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RealTime {
+    None,
+    Server,
+    Both,
+}
+
 /// What this machine offers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Host {
@@ -33,10 +41,10 @@ pub(crate) struct Server {
 
 impl Host {
     /// What is wanted and can be had.
-    pub(crate) fn look(real_time: bool, client_real_time: bool) -> Self {
+    pub(crate) fn look(wanted: RealTime) -> Self {
         let allowed = || Command::new("chrt").args(["-f", SERVER_PRIORITY, "true"]).status();
-        let real_time = real_time && allowed().is_ok_and(|status| status.success());
-        Self { real_time, client_real_time: client_real_time && real_time }
+        let real_time = wanted != RealTime::None && allowed().is_ok_and(|status| status.success());
+        Self { real_time, client_real_time: real_time && wanted == RealTime::Both }
     }
 
     /// One line about the circumstances, for the head of the report.
