@@ -16,6 +16,14 @@ const CLIENT_CORE: usize = 1;
 const SERVER_PRIORITY: &str = "50";
 const CLIENT_PRIORITY: &str = "10";
 
+/// Who is to have real-time priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RealTime {
+    None,
+    Server,
+    Both,
+}
+
 /// What this machine offers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Host {
@@ -32,16 +40,21 @@ pub(crate) struct Server {
 }
 
 impl Host {
-    pub(crate) fn look(client_real_time: bool) -> Self {
-        let real_time = Command::new("chrt").args(["-f", SERVER_PRIORITY, "true"]).status();
-        let real_time = real_time.is_ok_and(|status| status.success());
-        Self { real_time, client_real_time: client_real_time && real_time }
+    /// What is wanted and can be had.
+    pub(crate) fn look(wanted: RealTime) -> Self {
+        let allowed = || Command::new("chrt").args(["-f", SERVER_PRIORITY, "true"]).status();
+        let real_time = wanted != RealTime::None && allowed().is_ok_and(|status| status.success());
+        Self { real_time, client_real_time: real_time && wanted == RealTime::Both }
     }
 
     /// One line about the circumstances, for the head of the report.
     pub(crate) fn describe(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let server = if self.real_time { "SCHED_FIFO" } else { "normal priority (chrt was not allowed)" };
+        let server = if self.real_time {
+            "SCHED_FIFO"
+        } else {
+            "normal priority (no chrt, not allowed, or not wanted)"
+        };
         let client = if self.client_real_time { "SCHED_FIFO" } else { "normal priority" };
         let sharing = if cores < 2 { "; ONE core only: server and client share it" } else { "" };
         let limit = open_files().map_or("unknown".into(), |limit| limit.to_string());

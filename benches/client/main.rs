@@ -41,7 +41,11 @@ use std::{future::Future, io, time::Duration};
 use bytes::Bytes;
 use clap::{Args, Parser, Subcommand};
 
-use self::{host::Host, server::Script, summary::Figures};
+use self::{
+    host::{Host, RealTime},
+    server::Script,
+    summary::Figures,
+};
 
 /// Flags of the benchmark, and the parts it plays when it starts itself.
 #[derive(Debug, Parser)]
@@ -72,9 +76,9 @@ struct Plan {
     /// The server sends a role-only chunk along with the headers
     #[arg(long)]
     role_first: bool,
-    /// Real-time priority for the clients too: for a machine that is not idle
-    #[arg(long)]
-    client_real_time: bool,
+    /// Who gets real-time priority: both on a machine that is not idle; some sandboxes stop such processes
+    #[arg(long, value_enum, default_value = "server")]
+    real_time: RealTime,
 }
 
 #[derive(Debug, Subcommand)]
@@ -158,7 +162,7 @@ where
 }
 
 fn report(plan: &Plan) -> io::Result<()> {
-    let host = Host::look(plan.client_real_time);
+    let host = Host::look(plan.real_time);
     let (levels, runs): (&[u32], usize) =
         if plan.quick { (&[1, 64, 256], 1) } else { (&[1, 64, 256, 1024, 4096], 3) };
     let levels = if plan.levels.is_empty() { levels } else { &plan.levels };
