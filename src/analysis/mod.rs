@@ -1,5 +1,6 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
+mod findings;
 mod interval;
 mod knee;
 mod level;
@@ -12,6 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use findings::{Examined, Finding, Found, Growth, LengthPoint, examine, growth};
 pub use interval::{Interval, wilson};
 pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};
 pub use level::{FullWindow, Sample, summarize};

@@ -1,11 +1,12 @@
+mod findings;
 mod knees;
 mod statistics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::*;
-use crate::{
-    measurement::{Failure, GapSketch, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens},
+use crate::measurement::{
+    Failure, GapSketch, Measurement, Outcome, Timeline, TokenKind, TokenSource, Tokens,
 };
 
 fn ms(millis: u64) -> Duration {

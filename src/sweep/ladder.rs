@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Event, Run, level::Level, shot::Prepared};
+use super::{Event, Run, calibrate::calibrate, level::Level, shot::Prepared};
 use crate::{
-    analysis::{Knee, LevelSummary, knee, safe_concurrency},
+    analysis::{Capacity, Decided, Examined, Found, Knee, LengthPoint, LevelSummary, Scaling, examine, knee},
     cell::Cell,
+    config::ConnectionPolicy,
     measurement::FailureClass,
 };
 
@@ -26,8 +27,14 @@ pub struct LadderReport {
     pub not_run: Vec<NotRun>,
     /// Where throughput stops growing.
     pub knee: Knee,
+    /// What decided that; `None` unless it was found.
+    pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The Universal Scalability Law fitted to the levels.
+    pub scaling: Option<Scaling>,
+    /// What the numbers mean.
+    pub findings: Vec<Found>,
 }
 
 /// A level that was not run.
@@ -84,6 +91,7 @@ pub(super) async fn climb(
     prepared: &Prepared,
     model: &Arc<str>,
     prompt_tokens: u32,
+    other_lengths: &[LengthPoint],
 ) -> LadderReport {
     let sweep = &run.sweep;
     let target = prepared.endpoint.target().name.clone();
@@ -96,6 +104,9 @@ pub(super) async fn climb(
             concurrency,
         })
     };
+    if let Some(&lowest) = sweep.concurrency.first() {
+        calibrate(run, prepared, &cell(lowest)).await;
+    }
     let mut levels: Vec<LevelSummary> = Vec::new();
     let mut not_run = Vec::new();
     let mut stopped: Option<Cause> = None;
@@ -135,8 +146,19 @@ pub(super) async fn climb(
             None => guard(run, &levels),
         };
     }
-    let knee = knee(&levels);
-    let safe_concurrency = safe_concurrency(&levels, knee, &sweep.objectives);
+    let capacity = Capacity::of(&levels, &sweep.objectives);
+    let findings = examine(&Examined {
+        levels: &levels,
+        capacity: &capacity,
+        objectives: &sweep.objectives,
+        prompt_tokens,
+        calibrated: prepared.review(model, &sweep.level, prompt_tokens, &levels),
+        max_tokens: sweep.level.output_tokens_max(),
+        reuses_connections: sweep.level.connection == ConnectionPolicy::Reuse,
+        prefix_cache: sweep.level.prefix_cache,
+        other_lengths,
+        max_tokens_control: None,
+    });
     LadderReport {
         sweep: sweep.name.clone(),
         target,
@@ -144,8 +166,11 @@ pub(super) async fn climb(
         prompt_tokens,
         levels,
         not_run,
-        knee,
-        safe_concurrency,
+        knee: capacity.knee,
+        decided: capacity.decided,
+        safe_concurrency: capacity.safe_concurrency,
+        scaling: capacity.scaling,
+        findings,
     }
 }
 

@@ -252,7 +252,7 @@ impl Worker {
     /// One probe; `None` when it was a filler and is no longer needed.
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
         let _in_flight = self.level.in_flight.enter();
-        let loaded = self.shots.next();
+        let loaded = self.shots.next(role);
         let shot = loaded.as_shot();
         let probe = caught(self.lane.probe(&shot));
         if role != Role::Filler {
@@ -271,6 +271,9 @@ impl Worker {
         if role == Role::WarmUp && self.shots.learn(&measurement) {
             // The target refused a field we can do without: it is not asked again.
             return;
+        }
+        if role == Role::WarmUp {
+            self.shots.verify(&measurement);
         }
         let failure = measurement.outcome.failure();
         let fatal = failure.filter(|failure| super::is_fatal(failure, role)).map(|failure| failure.class);

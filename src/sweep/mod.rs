@@ -3,6 +3,7 @@
 //! Knows nothing of schedules, metrics or terminals: what happens is told as [`Event`]s over one bounded channel,
 //! and the whole comes back as a [`SweepReport`].
 
+mod calibrate;
 mod caught;
 mod delay;
 mod halt;
@@ -28,7 +29,7 @@ pub use self::{
     shot::Prepared,
 };
 use crate::{
-    analysis::LevelSummary,
+    analysis::{LengthPoint, LevelSummary},
     cell::Cell,
     config::{Sweep, Target},
     measurement::{Failure, FailureClass, GapSketch, Measurement},
@@ -84,6 +85,8 @@ pub enum Event {
 pub enum Role {
     /// Opens the connection and brings the level to its load; excluded.
     WarmUp,
+    /// Tells how the model counts prompts; excluded.
+    Calibration,
     /// Counts.
     Measured,
     /// Keeps the load while the last measured ones end; excluded.
@@ -197,8 +200,12 @@ impl Run {
                 () = self.halt.stopping() => break,
             };
             for model in &models {
+                let mut lengths = Vec::new();
                 for &prompt_tokens in &self.sweep.prompt_tokens {
-                    let report = ladder::climb(&self, &prepared, model, prompt_tokens).await;
+                    let report = ladder::climb(&self, &prepared, model, prompt_tokens, &lengths).await;
+                    lengths.extend(
+                        report.levels.first().and_then(|level| LengthPoint::of(level, prompt_tokens)),
+                    );
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
                     ladders.push(report);
                 }

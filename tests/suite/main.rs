@@ -14,6 +14,7 @@
     reason = "tests say what they mean, and what fails here fails the test"
 )]
 
+mod calibration;
 mod cli;
 mod corpus;
 mod credentials;
