@@ -18,6 +18,7 @@ use crate::config::{Objectives, PrefixCache};
 
 macro_rules! vocabulary {
     ($($variant:ident = $name:literal, $meaning:literal, $mend:literal;)+) => {
+        #[allow(clippy::doc_markdown, reason = "the meaning is shown to people as it stands")]
         /// Everything a ladder can be found to be: closed and public, the `finding` label.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Finding { $(#[doc = $meaning] $variant),+ }

@@ -124,13 +124,15 @@ fn eliminate(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         if divisor.abs() < f64::MIN_POSITIVE {
             return None;
         }
-        lead.iter_mut().for_each(|x| *x /= divisor);
+        lead = lead.map(|x| x / divisor);
         for (index, row) in matrix.iter_mut().enumerate() {
             let factor = row.get(column).copied().unwrap_or(0.0);
             if index == column {
                 *row = lead;
             } else {
-                row.iter_mut().zip(lead).for_each(|(x, l)| *x -= factor * l);
+                for (x, l) in row.iter_mut().zip(lead) {
+                    *x -= factor * l;
+                }
             }
         }
     }

@@ -162,7 +162,7 @@ impl Observer {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
                         Role::Calibration | Role::WarmUp | Role::Filler => {
-                            metrics.observe_excluded(&measurement)
+                            metrics.observe_excluded(&measurement);
                         }
                     }
                 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{
     Event, Role, Run,
     caught::caught,
-    shot::{Prepared, Shots},
+    shot::{CalibrationKey, Prepared, Shots},
 };
 use crate::{
     cell::Cell,
@@ -20,7 +20,7 @@ use crate::{
 /// Calibrates the cell's model at the target unless that was done, or cannot be done.
 pub(super) async fn calibrate(run: &Run, prepared: &Prepared, cell: &Arc<Cell>) {
     let settings = &run.sweep.level;
-    let key = prepared.key(&cell.model, settings);
+    let key = CalibrationKey::new(&cell.model, settings);
     if !settings.calibrate || prepared.needs_no_calibration(&key) {
         return;
     }

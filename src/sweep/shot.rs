@@ -43,6 +43,16 @@ pub(super) struct CalibrationKey {
     warm: bool,
 }
 
+impl CalibrationKey {
+    pub(super) fn new(model: &Arc<str>, settings: &LevelSettings) -> Self {
+        Self {
+            model: model.clone(),
+            language: settings.prompt_language,
+            warm: settings.prefix_cache == PrefixCache::Warm,
+        }
+    }
+}
+
 /// How a model counts prompts, as far as known.
 #[derive(Debug, Clone, Copy)]
 enum Counting {
@@ -82,14 +92,6 @@ impl Prepared {
         news
     }
 
-    pub(super) fn key(&self, model: &Arc<str>, settings: &LevelSettings) -> CalibrationKey {
-        CalibrationKey {
-            model: model.clone(),
-            language: settings.prompt_language,
-            warm: settings.prefix_cache == PrefixCache::Warm,
-        }
-    }
-
     /// Whether it is known how the model counts, or that it does not.
     pub(super) fn needs_no_calibration(&self, key: &CalibrationKey) -> bool {
         matches!(self.calibrations().get(key), Some(Counting::Known(_) | Counting::Unknowable))
@@ -113,7 +115,9 @@ impl Prepared {
         levels: &[LevelSummary],
     ) -> bool {
         let mut calibrations = self.calibrations();
-        let Some(counting) = calibrations.get_mut(&self.key(model, settings)) else { return false };
+        let Some(counting) = calibrations.get_mut(&CalibrationKey::new(model, settings)) else {
+            return false;
+        };
         let Some(calibration) = counting.calibration() else { return false };
         let counted = levels.iter().filter_map(|level| level.prompt_tokens_measured);
         if counted.into_iter().any(|counted| !is_close(prompt_tokens, counted)) {
@@ -183,7 +187,7 @@ impl Shots {
     ) -> Self {
         Self {
             cell: cell.clone(),
-            key: prepared.key(&cell.model, settings),
+            key: CalibrationKey::new(&cell.model, settings),
             estimated: None,
             settings: settings.clone(),
             prepared: prepared.clone(),

@@ -231,7 +231,7 @@ fn conduct() {
     let measured = |ttft, tpot| {
         move |l: &mut Ladder| {
             each(l, |_, level| {
-                (level.ttft_seconds, level.tpot_seconds) = (around(ttft, 1.05), around(tpot, 1.05))
+                (level.ttft_seconds, level.tpot_seconds) = (around(ttft, 1.05), around(tpot, 1.05));
             });
         }
     };
