@@ -12,6 +12,7 @@
 //! | [`config`] | TOML as types that cannot hold a bad value; secrets | files, environment |
 //! | [`credential`] | keys, tokens and signatures as headers of a request | token endpoints, programs |
 //! | [`schedule`] | cron and periods to instants | pure |
+//! | [`budget`] | what probes may spend; what they spent | pure, wall clock |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
 //! | [`prompt`] | prompts of a wanted length with a fresh head | pure |
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
@@ -19,6 +20,7 @@
 //! | [`measurement`] | what one probe observed, and the latencies derived from it | pure |
 //! | [`analysis`] | level statistics, knee, safe concurrency | pure |
 //! | [`report`] | a sweep's report as table, Markdown, CSV, JSON | pure |
+//! | [`archive`] | runs, levels and failures on disk; what comes back after a restart | file |
 //! | [`metrics`] | every metric and label name; observe; encode | memory |
 //! | [`server`] | the HTTP surface and the page | listener |
 //! | [`simulator`] | a model server with queue, prefill, batched decode, and faults | listener |
@@ -67,6 +69,7 @@ pub mod credential;
 pub mod schedule;
 
 pub mod analysis;
+pub mod budget;
 pub mod measurement;
 pub mod probe;
 pub mod prompt;
@@ -74,6 +77,7 @@ pub mod protocol;
 pub mod report;
 pub mod sweep;
 
+pub mod archive;
 pub mod metrics;
 pub mod server;
 pub mod simulator;

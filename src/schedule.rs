@@ -23,8 +23,12 @@ use croner::{
     parser::{CronParser, Seconds, Year},
 };
 
+mod quiet;
+
 #[cfg(test)]
 mod tests;
+
+pub use quiet::QuietHours;
 
 /// When a sweep starts.
 #[derive(Clone, PartialEq)]

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use tokenprobe::{
+    budget::Governor,
     config::{BaseUrl, Histograms, Redactor, Sweep, Target},
     probe::Endpoint,
     protocol::Protocol,
@@ -34,6 +35,8 @@ pub(crate) async fn run(load: Load) -> io::Result<Vec<String>> {
         events,
         halt,
         in_flight: InFlight::default(),
+        governor: Governor::unlimited(),
+        paused: std::sync::Arc::default(),
     };
     // As in the daemon: the sweep in a task of its own, whoever listens in the main one.
     let mut sweep = JoinSet::new();

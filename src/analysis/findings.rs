@@ -9,7 +9,7 @@ mod growth;
 mod latency;
 mod load;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 pub use growth::{Growth, LengthPoint, growth};
 
@@ -31,6 +31,12 @@ macro_rules! vocabulary {
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
+            }
+
+            /// The one of this name.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|finding| finding.as_str() == name)
             }
 
             /// What it means, in one line.
@@ -135,6 +141,9 @@ impl std::fmt::Display for Finding {
     }
 }
 
+/// Numbers by name.
+pub type Evidence = BTreeMap<Cow<'static, str>, f64>;
+
 /// A conclusion and what supports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
@@ -143,16 +152,17 @@ pub struct Found {
     /// The concurrency at which it shows; `None` when it is of the ladder as a whole.
     pub level: Option<u32>,
     /// The numbers: seconds, ratios, counts; each name says which.
-    pub evidence: BTreeMap<&'static str, f64>,
+    pub evidence: Evidence,
 }
 
 impl Found {
     fn at(finding: Finding, level: u32, evidence: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
-        Self { finding, level: Some(level), evidence: evidence.into_iter().collect() }
+        Self { level: Some(level), ..Self::of_ladder(finding, evidence) }
     }
 
     fn of_ladder(finding: Finding, evidence: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
-        Self { finding, level: None, evidence: evidence.into_iter().collect() }
+        let evidence = evidence.into_iter().map(|(name, number)| (Cow::Borrowed(name), number)).collect();
+        Self { finding, level: None, evidence }
     }
 }
 

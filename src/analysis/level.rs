@@ -15,6 +15,7 @@ use crate::measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement
 
 /// What a level's statistics need of one probe: small, and of the same size whatever the answer's length.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of one probe, counted one by one")]
 pub struct Sample {
     /// When the probe started, since the level began.
     pub started: Duration,

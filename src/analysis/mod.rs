@@ -1,6 +1,8 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
+pub mod compare;
 mod findings;
+mod independent;
 mod interval;
 mod knee;
 mod level;
@@ -13,7 +15,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use findings::{Examined, Finding, Found, Growth, LengthPoint, examine, growth};
+pub use findings::{Evidence, Examined, Finding, Found, Growth, LengthPoint, examine, growth};
+pub use independent::independent;
 pub use interval::{Interval, wilson};
 pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};
 pub use level::{FullWindow, Sample, summarize};

@@ -124,7 +124,9 @@ fn eliminate(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         if divisor.abs() < f64::MIN_POSITIVE {
             return None;
         }
-        lead = lead.map(|x| x / divisor);
+        for x in &mut lead {
+            *x /= divisor;
+        }
         for (index, row) in matrix.iter_mut().enumerate() {
             let factor = row.get(column).copied().unwrap_or(0.0);
             if index == column {

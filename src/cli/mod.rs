@@ -3,7 +3,10 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod check;
+mod compare;
 mod demo;
+mod history;
 mod load;
 mod request;
 mod serve;
@@ -73,6 +76,12 @@ enum Command {
     Sweep(Box<sweep::SweepArgs>),
     /// Send one probe and print its timeline
     Request(Box<request::RequestArgs>),
+    /// Check each target step by step, down to a streamed answer; say what to change
+    Check(Box<check::CheckArgs>),
+    /// Show what the archive holds: a list of runs, or one run's table; export, import
+    History(Box<history::HistoryArgs>),
+    /// Compare two runs of the archive cell by cell
+    Compare(Box<compare::CompareArgs>),
     /// Run the simulated model server alone
     Simulate(simulate::Args),
 }
@@ -84,6 +93,9 @@ impl Cli {
             Command::Serve(args) => serve::run(args).await,
             Command::Sweep(args) => sweep::run(*args).await,
             Command::Request(args) => request::run(*args).await,
+            Command::Check(args) => check::run(*args).await,
+            Command::History(args) => history::run(*args),
+            Command::Compare(args) => compare::run(&args),
             Command::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await

@@ -9,11 +9,12 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use super::{CONFIG, FAILED, load, print, tell, terminated};
 use crate::{
     config::{Config, Plan},
-    daemon::{Daemon, Source},
-    server,
+    daemon::{Daemon, Options, Source},
+    server::{self, Web},
 };
 
 /// Flags of `serve`.
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line are just that")]
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Configuration file
@@ -28,6 +29,12 @@ pub(super) struct ServeArgs {
     /// Where /metrics is served; overrides the configuration file
     #[arg(long = "web.listen-address", value_name = "ADDRESS")]
     listen_address: Option<SocketAddr>,
+    /// Reload when the configuration file changes
+    #[arg(long = "config.auto-reload")]
+    auto_reload: bool,
+    /// Web configuration: TLS, client certificates, basic auth, bearer tokens
+    #[arg(long = "web.config.file", value_name = "FILE")]
+    web_config_file: Option<PathBuf>,
     /// Allow POST /-/reload and POST /api/v1/sweeps/NAME/run
     #[arg(long = "web.enable-lifecycle")]
     lifecycle: bool,
@@ -48,6 +55,14 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::from(CONFIG);
         }
     };
+    let web = args.web_config_file.as_deref().map_or_else(|| Ok(Web::open()), Web::load);
+    let web = match web {
+        Ok(web) => web,
+        Err(text) => {
+            tell(&text);
+            return ExitCode::from(CONFIG);
+        }
+    };
     if args.check {
         print(&Plan::new(&config, Utc::now()).to_string());
         return ExitCode::SUCCESS;
@@ -55,7 +70,7 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    match serve(args, config, source).await {
+    match serve(args, config, source, web).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             tracing::error!("{text}");
@@ -64,14 +79,15 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-async fn serve(args: ServeArgs, config: Config, source: Source) -> Result<(), String> {
+async fn serve(args: ServeArgs, config: Config, source: Source, web: Web) -> Result<(), String> {
     let address = args.listen_address.unwrap_or(config.server.listen_address);
     let listener = TcpListener::bind(address).await.map_err(|error| {
         format!("cannot listen on {address}: {error}; choose another with --web.listen-address")
     })?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let (targets, sweeps) = (config.targets.len(), config.sweeps.len());
-    let (daemon, surface) = Daemon::new(config, source, args.lifecycle, Utc::now())?;
+    let options = Options { lifecycle: args.lifecycle, web, auto_reload: args.auto_reload };
+    let (daemon, surface) = Daemon::new(config, source, options, Utc::now())?;
     let (stop_server, server_stops) = oneshot::channel::<()>();
     let mut server = JoinSet::new();
     server.spawn(server::serve(listener, surface, async {

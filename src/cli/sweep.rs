@@ -1,7 +1,8 @@
 //! `tokenprobe sweep`: runs sweeps once, now, and prints the table.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
+use chrono::Utc;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -12,7 +13,11 @@ use super::{
     load, print, suggest, tell, terminated,
 };
 use crate::{
-    config::{Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name},
+    archive::{self, Keeper},
+    budget::Governor,
+    config::{
+        ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
+    },
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, csv, legend, sweep_json, table},
@@ -21,6 +26,8 @@ use crate::{
 
 /// Events that may wait for the progress bar.
 const EVENTS_MAX: usize = 1024;
+/// How long the end waits for what is not archived yet.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags of `sweep`.
 #[derive(Debug, Args)]
@@ -61,6 +68,9 @@ pub(super) struct SweepArgs {
     temperature: Option<f64>,
     #[command(flatten)]
     timeouts: TimeoutArgs,
+    /// File to keep what is measured in; else that of the configuration file, if it names one
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
     /// Shape of the result
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -79,6 +89,9 @@ struct Plan {
     sweeps: Vec<Arc<Sweep>>,
     fleet: Fleet,
     histograms: Histograms,
+    archive: ArchiveSettings,
+    redactor: Redactor,
+    governor: Governor,
 }
 
 /// Runs the sweeps; exit 1 when a request failed or the run was interrupted.
@@ -87,6 +100,18 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         Ok(plan) => plan,
         Err(refused) => return refused.exit(),
     };
+    let mut keeping = match Keeping::start(&plan.archive) {
+        Ok(keeping) => keeping,
+        Err(refused) => return refused.exit(),
+    };
+    let code = run_all(&args, &plan, &mut keeping).await;
+    if let Some(keeping) = keeping {
+        keeping.finish().await;
+    }
+    code
+}
+
+async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -> ExitCode {
     let mut failed = false;
     let (brake, halt) = brake();
     // The first Ctrl-C ends the run and prints what there is.
@@ -98,7 +123,7 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         drop(brake);
     });
     for sweep in &plan.sweeps {
-        let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+        let started_at = Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let run = Run {
             sweep: sweep.clone(),
@@ -107,8 +132,17 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
             events,
             halt: halt.clone(),
             in_flight: InFlight::default(),
+            governor: plan.governor.clone(),
+            paused: Arc::default(),
         };
-        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet));
+        if let Some(keeping) = keeping {
+            let uid = keeping.keeper.started(sweep, &plan.redactor, Utc::now());
+            keeping.uids.push(uid);
+        }
+        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet, keeping.as_mut()));
+        if let Some(keeping) = keeping {
+            keeping.keeper.ended(&sweep.name, report.result, Utc::now());
+        }
         let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
         show(&named, args.format);
         failed |= has_failures(&report);
@@ -118,6 +152,36 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         }
     }
     ExitCode::from(if failed { FAILED } else { 0 })
+}
+
+/// The archive of this command.
+struct Keeping {
+    keeper: Keeper,
+    path: PathBuf,
+    uids: Vec<String>,
+}
+
+impl Keeping {
+    fn start(settings: &ArchiveSettings) -> Result<Option<Self>, Refused> {
+        let Some(path) = settings.path.clone() else { return Ok(None) };
+        // Somebody watches: a file that cannot be used is told before anything is measured.
+        archive::open(&path).map_err(Refused::usage)?;
+        let keeper = Keeper::start(path.clone(), settings.clone()).map_err(Refused::usage)?;
+        Ok(Some(Self { keeper, path, uids: Vec::new() }))
+    }
+
+    /// Writes what is waiting and says under which numbers.
+    async fn finish(self) {
+        let standing = self.keeper.close(CLOSE_TIMEOUT).await;
+        let dropped = standing.dropped_queue_full + standing.dropped_unwritten;
+        if dropped > 0 {
+            tell(&format!("warning: {dropped} entries could not be written to {}", self.path.display()));
+        }
+        let Ok(store) = archive::open_existing(&self.path) else { return };
+        let numbers = self.uids.iter().filter_map(|uid| store.run_number(uid).ok().flatten());
+        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+        tell(&format!("archived in {} as run {}", self.path.display(), numbers.join(", ")));
+    }
 }
 
 fn show(named: &Named<'_>, format: Format) {
@@ -142,7 +206,12 @@ fn has_failures(report: &SweepReport) -> bool {
 }
 
 /// Shows progress on a terminal and the reason of the first failure of each level; silent in a pipe otherwise.
-async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) {
+async fn follow(
+    mut inbox: mpsc::Receiver<Event>,
+    sweep: &Sweep,
+    fleet: &Fleet,
+    mut keeping: Option<&mut Keeping>,
+) {
     let levels: u64 = sweep
         .targets
         .iter()
@@ -153,6 +222,9 @@ async fn follow(mut inbox: mpsc::Receiver<Event>, sweep: &Sweep, fleet: &Fleet) 
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     let mut told = false;
     while let Some(event) = inbox.recv().await {
+        if let Some(keeping) = &mut keeping {
+            keeping.keeper.observe(&event, Utc::now());
+        }
         match event {
             Event::LevelStarted { cell, .. } => {
                 told = false;
@@ -202,7 +274,7 @@ fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Res
 fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     let config = load::config(args.config_file.as_deref()).map_err(Refused::config)?;
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, &Fleet::default());
     for target in &config.targets {
         fleet.insert(prepare(target, &redactor)?, &Fleet::default());
     }
@@ -217,7 +289,17 @@ fn from_file(args: &SweepArgs) -> Result<Plan, Refused> {
     if sweeps.is_empty() {
         sweeps.clone_from(&config.sweeps);
     }
-    Ok(Plan { sweeps, fleet, histograms: config.histograms })
+    let path = args.archive.clone().or(config.archive.path.clone());
+    let archive = ArchiveSettings { path, ..config.archive };
+    let governor = Governor::new(config.budget.caps);
+    Ok(Plan {
+        sweeps,
+        fleet,
+        histograms: config.histograms,
+        archive,
+        redactor: (*redactor).clone(),
+        governor,
+    })
 }
 
 fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
@@ -237,6 +319,10 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
         ..LevelSettings::default()
     };
     let mut fleet = Fleet::default();
-    fleet.insert(prepare(&target, &Arc::new(redactor))?, &Fleet::default());
-    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms: Histograms::default() })
+    fleet.insert(prepare(&target, &Arc::new(redactor.clone()))?, &Fleet::default());
+    let archive = ArchiveSettings { path: args.archive.clone(), ..ArchiveSettings::default() };
+    // Started by hand and watched: there is no cap but the flags.
+    let governor = Governor::unlimited();
+    let histograms = Histograms::default();
+    Ok(Plan { sweeps: vec![Arc::new(sweep)], fleet, histograms, archive, redactor, governor })
 }

@@ -1,14 +1,15 @@
 //! A whole file: from its path or text to a [`Config`], or to everything that is wrong with it.
 
-use std::{collections::HashSet, fs, path::Path, sync::Arc};
+use std::{collections::HashSet, fs, path::Path, sync::Arc, time::Duration};
 
 use chrono_tz::Tz;
 use toml::de::DeTable;
 
 use super::{
-    Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep, Target, bounded,
+    ArchiveSettings, Budget, Config, ConfigError, Environment, Histograms, SeriesCount, Server, Sweep,
+    Target, bounded, budget,
     diagnostic::{At, Notes, Placed},
-    file::{AnyDuration, ListenAddress, Zone},
+    file::{AnyDuration, ByteSize, Days, FilePath, ListenAddress, Zone},
     histograms, process_environment,
     section::Section,
     sweep::{self, Scope},
@@ -77,8 +78,11 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     let notes = root.notes();
     let timezone = root.value::<Zone>("timezone").map_or(Tz::UTC, |zone| zone.value.0);
     let server = root.section("server").map(read_server).unwrap_or_default();
+    let archive =
+        root.section("archive").map(|section| read_archive(section, surroundings)).unwrap_or_default();
     let mut histograms = root.section("histograms").map(histograms::read).unwrap_or_default();
     let defaults = root.section("defaults").map(sweep::read_defaults).unwrap_or_default();
+    let whole = root.section("budget").map(budget::read).unwrap_or_default();
     let targets = read_targets(&root, surroundings);
     let target_names = names(&root, "targets");
     let scope = Scope { defaults: &defaults, timezone, targets: &targets, target_names: &target_names };
@@ -95,11 +99,14 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     for sweep in &sweeps {
         histograms.add_objectives(&sweep.value.objectives);
     }
-    check_series(&root, &histograms, &sweeps);
+    let budget = budget::assemble(&root, whole, &targets, &sweeps);
+    check_series(&root, &histograms, &budget, &sweeps);
     root.finish();
     Config {
         server,
+        archive,
         histograms,
+        budget,
         targets,
         sweeps: sweeps.into_iter().map(|sweep| Arc::new(sweep.value)).collect(),
         warnings: Vec::new(),
@@ -118,6 +125,24 @@ fn read_server(section: Section<'_>) -> Server {
     };
     section.finish();
     server
+}
+
+fn read_archive(section: Section<'_>, surroundings: &Surroundings<'_>) -> ArchiveSettings {
+    let default = ArchiveSettings::default();
+    let days = |key, default| {
+        section
+            .value::<Days>(key)
+            .map_or(default, |days| Duration::from_secs(u64::from(days.value.0) * 86_400))
+    };
+    let path = section.value::<FilePath>("path");
+    let archive = ArchiveSettings {
+        path: path.map(|path| surroundings.directory.join(path.value.0)),
+        measurements: days("measurements_days", default.measurements),
+        runs: days("runs_days", default.runs),
+        size_max: section.value::<ByteSize>("max_size").map_or(default.size_max, |size| size.value.0),
+    };
+    section.finish();
+    archive
 }
 
 fn read_targets(root: &Section<'_>, surroundings: &Surroundings<'_>) -> Vec<Arc<Target>> {
@@ -159,8 +184,8 @@ fn names(root: &Section<'_>, key: &'static str) -> Vec<String> {
     tables.filter_map(|table| table.get("name")?.get_ref().as_str().map(str::to_owned)).collect()
 }
 
-fn check_series(root: &Section<'_>, histograms: &Histograms, sweeps: &[Placed<Sweep>]) {
-    let count = SeriesCount::of(histograms, sweeps.iter().map(|sweep| &sweep.value));
+fn check_series(root: &Section<'_>, histograms: &Histograms, budget: &Budget, sweeps: &[Placed<Sweep>]) {
+    let count = SeriesCount::of(histograms, budget, sweeps.iter().map(|sweep| &sweep.value));
     if count.total <= histograms.max_series {
         return;
     }

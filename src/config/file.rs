@@ -10,6 +10,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::{base_url::BaseUrl, nearest::nearest};
+use crate::schedule::QuietHours;
 
 /// Declares a newtype around one value, read by a function from the TOML value to it.
 macro_rules! value {
@@ -86,6 +87,34 @@ value! {
     MaxSeries(u32) = |value| whole(value, 1..=10_000_000)
 }
 value! {
+    /// A number of days.
+    Days(u32) = |value| whole(value, 1..=36_500)
+}
+value! {
+    /// A size of a file in bytes.
+    ByteSize(u64) = byte_size
+}
+value! {
+    /// A cap on requests or tokens.
+    CapCount(u64) = |value| count(value, 1..=1_000_000_000_000_000)
+}
+value! {
+    /// A cap on money, in units of the currency.
+    CapCost(f64) = |value| number(value, "above 0 and up to 1000000000", |number| number > 0.0 && number <= 1e9)
+}
+value! {
+    /// A price, in units of the currency.
+    Rate(f64) = |value| number(value, "from 0 to 1000000", |number| (0.0..=1e6).contains(&number))
+}
+value! {
+    /// What a currency is called.
+    Currency(String) = |value| word(value, "a currency like \"USD\"", CURRENCY_CHARS_MAX)
+}
+value! {
+    /// Hours in which nothing is started.
+    Quiet(QuietHours) = |value| QuietHours::parse(text(value, "hours like \"22:00-06:00\"")?)
+}
+value! {
     /// A sampling temperature.
     Temperature(f64) = |value| number(value, "from 0 to 5", |number| (0.0..=5.0).contains(&number))
 }
@@ -126,6 +155,7 @@ value! {
 
 const NAME_CHARS_MAX: usize = 100;
 const MODEL_CHARS_MAX: usize = 256;
+const CURRENCY_CHARS_MAX: usize = 16;
 
 fn text<'v>(value: &'v Value, what: &str) -> Result<&'v str, String> {
     value.as_str().ok_or_else(|| format!("must be {what} in quotes, not {}", kind(value)))
@@ -178,6 +208,39 @@ fn whole(value: &Value, range: RangeInclusive<u32>) -> Result<u32, String> {
         return Err(format!("must be a whole number from {min} to {max}, not {}", kind(value)));
     };
     match u32::try_from(number) {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!("must be from {min} to {max}, not {number}")),
+    }
+}
+
+/// Smallest size of a file that can hold anything.
+const BYTES_MIN: u64 = 1 << 20;
+
+fn byte_size(value: &Value) -> Result<u64, String> {
+    let text = text(value, "a size like \"2GiB\"")?.trim();
+    let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: Option<u64> = match unit.trim() {
+        "MB" => Some(1_000_000),
+        "GB" => Some(1_000_000_000),
+        "TB" => Some(1_000_000_000_000),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        "TiB" => Some(1 << 40),
+        _ => None,
+    };
+    let size = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    size.filter(|size| *size >= BYTES_MIN).ok_or_else(|| {
+        format!("\"{text}\" is not a size of 1 MiB or more; write a whole number and MB, GB, MiB or GiB, like \"2GiB\"")
+    })
+}
+
+fn count(value: &Value, range: RangeInclusive<u64>) -> Result<u64, String> {
+    let (min, max) = (range.start(), range.end());
+    let Some(number) = value.as_integer() else {
+        return Err(format!("must be a whole number from {min} to {max}, not {}", kind(value)));
+    };
+    match u64::try_from(number) {
         Ok(number) if range.contains(&number) => Ok(number),
         _ => Err(format!("must be from {min} to {max}, not {number}")),
     }

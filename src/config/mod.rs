@@ -7,6 +7,7 @@
 mod aws;
 mod base_url;
 mod bounded;
+mod budget;
 mod credential;
 mod diagnostic;
 mod document;
@@ -23,6 +24,7 @@ mod target;
 mod written_secret;
 
 use std::{
+    collections::BTreeMap,
     fmt,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -30,13 +32,15 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use http::{HeaderName, Uri};
 use serde_json::{Map, Value};
 
 use crate::{
+    budget::{Caps, Period, Price, Unit},
     cell::Cell,
     protocol::{MaxTokensField, Protocol, Timeouts},
-    schedule::Schedule,
+    schedule::{QuietHours, Schedule},
 };
 
 pub use aws::{Aws, AwsKeys, AwsSource};
@@ -60,8 +64,12 @@ mod tests;
 pub struct Config {
     /// HTTP surface and shutdown.
     pub server: Server,
+    /// Where the history is kept.
+    pub archive: ArchiveSettings,
     /// Bucket bounds and the series limit.
     pub histograms: Histograms,
+    /// Caps on the whole, on targets and on sweeps.
+    pub budget: Budget,
     /// Endpoints, in file order.
     pub targets: Vec<Arc<Target>>,
     /// Sweeps, in file order.
@@ -78,6 +86,33 @@ pub struct Server {
     /// How long running probes may go on after SIGTERM.
     pub shutdown_grace: Duration,
 }
+
+/// `[archive]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// The file; none when nothing is to be kept.
+    pub path: Option<PathBuf>,
+    /// How long single good measurements are kept. Failures stay as long as their run.
+    pub measurements: Duration,
+    /// How long runs are kept, with their levels and failures.
+    pub runs: Duration,
+    /// Size that the file is held below, by giving up the oldest measurements, then the oldest runs. Bytes.
+    pub size_max: u64,
+}
+
+/// `[budget]`, with the caps of targets and sweeps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    /// What may be spent.
+    pub caps: Caps,
+    /// Whether no cap on the whole is written, so that the built-in ceiling applies.
+    pub is_ceiling: bool,
+    /// Most requests in flight over everything.
+    pub max_in_flight: u32,
+}
+
+/// Caps of one target or sweep: the most of a unit over a period.
+pub type Limits = Vec<(Unit, Period, f64)>;
 
 /// `[histograms]`
 #[derive(Debug, Clone, PartialEq)]
@@ -125,6 +160,12 @@ pub struct Target {
     pub tls: TlsTrust,
     /// Whether two sweeps may load this target at the same time.
     pub allow_overlap: bool,
+    /// Most requests in flight, over all sweeps.
+    pub max_in_flight: Option<u32>,
+    /// What models cost, where that is known.
+    pub prices: BTreeMap<Arc<str>, Price>,
+    /// What may be spent here.
+    pub budget: Limits,
 }
 
 /// Which HTTP version to speak.
@@ -174,6 +215,10 @@ pub struct Sweep {
     pub objectives: Objectives,
     /// When a climb ends early.
     pub abort: Abort,
+    /// When nothing is started.
+    pub quiet_hours: Vec<QuietHours>,
+    /// What may be spent by it.
+    pub budget: Limits,
 }
 
 /// How one level is run: what `sweep`'s flags and `[[sweeps]]` have in common.
@@ -310,6 +355,9 @@ impl Target {
             proxy: None,
             tls: TlsTrust::default(),
             allow_overlap: false,
+            max_in_flight: None,
+            prices: BTreeMap::new(),
+            budget: Limits::new(),
         }
     }
 
@@ -362,7 +410,16 @@ impl Sweep {
             level: LevelSettings::default(),
             objectives: Objectives::default(),
             abort: Abort::default(),
+            quiet_hours: Vec::new(),
+            budget: Limits::new(),
         }
+    }
+
+    /// Whether `now` lies in its quiet hours, by its own time zone.
+    #[must_use]
+    pub fn is_quiet(&self, now: DateTime<Utc>) -> bool {
+        let local = now.with_timezone(&self.schedule.timezone()).naive_local();
+        self.quiet_hours.iter().any(|hours| hours.contains(local))
     }
 
     /// Its cells, in the order they are run.
@@ -405,12 +462,25 @@ impl LevelSettings {
     }
 }
 
+impl Default for Budget {
+    fn default() -> Self {
+        Self { caps: Caps::ceiling(), is_ceiling: true, max_in_flight: 1024 }
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
         Self {
             listen_address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9877)),
             shutdown_grace: Duration::from_secs(20),
         }
+    }
+}
+
+impl Default for ArchiveSettings {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self { path: None, measurements: DAY * 14, runs: DAY * 400, size_max: 2 << 30 }
     }
 }
 

@@ -7,8 +7,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 
-use super::{Config, LevelSettings, SeriesCount, Sweep};
-use crate::prompt::calibration;
+use super::{Budget, Config, LevelSettings, SeriesCount, Sweep};
+use crate::{
+    budget::{Cap, Period, Scope, Unit},
+    prompt::calibration,
+};
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,8 @@ pub struct Plan {
     pub series: SeriesCount,
     /// The limit.
     pub max_series: usize,
+    /// What may be spent.
+    pub budget: Budget,
     /// What is legal but unwise: of the file, and of the plan.
     pub warnings: Vec<String>,
 }
@@ -79,10 +84,13 @@ impl Plan {
     #[must_use]
     pub fn new(config: &Config, now: DateTime<Utc>) -> Self {
         let sweeps: Vec<_> = config.sweeps.iter().map(|sweep| SweepPlan::new(sweep, now)).collect();
-        let series = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+        let series =
+            SeriesCount::of(&config.histograms, &config.budget, config.sweeps.iter().map(AsRef::as_ref));
         let hasty = config.sweeps.iter().zip(&sweeps).filter_map(|(sweep, plan)| too_long(sweep, plan));
-        let warnings = config.warnings.iter().cloned().chain(hasty).collect();
-        Self { sweeps, series, max_series: config.histograms.max_series, warnings }
+        let over = over_budget(config, &sweeps);
+        let warnings = config.warnings.iter().cloned().chain(hasty).chain(over).collect();
+        let budget = config.budget.clone();
+        Self { sweeps, series, max_series: config.histograms.max_series, budget, warnings }
     }
 }
 
@@ -92,8 +100,7 @@ impl SweepPlan {
         let mut run = Load::default();
         let mut rounds = 0_u64;
         for cell in sweep.cells() {
-            let excluded = sweep.level.warmup(cell.concurrency) + LevelSettings::fillers(cell.concurrency);
-            let requests = u64::from(sweep.level.requests) + u64::from(excluded);
+            let requests = requests_of(sweep, cell.concurrency);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
             run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
@@ -186,6 +193,75 @@ fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
     })
 }
 
+/// Caps per day and month that the plan reaches if nothing fails and every answer is as long as it may be.
+fn over_budget(config: &Config, plans: &[SweepPlan]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (cap, most) in config.budget.caps.iter() {
+        let days = match cap.period {
+            Period::Hour => 1.0 / 24.0,
+            Period::Day => 1.0,
+            Period::Month => 30.0,
+        };
+        let planned: f64 =
+            config.sweeps.iter().zip(plans).map(|(sweep, plan)| spent_per_day(sweep, plan, cap)).sum();
+        let planned = planned * days;
+        if planned > most {
+            let percent = most / planned * 100.0;
+            warnings.push(format!(
+                "the plan needs {} {} per {} of {}, more than the budget's {}: after {percent:.0}% of it levels are \
+                 skipped; probe less, or raise the budget",
+                shown(cap.unit, planned),
+                cap.unit,
+                cap.period,
+                cap.scope,
+                shown(cap.unit, most),
+            ));
+        }
+    }
+    warnings
+}
+
+/// What one sweep spends in a day of what a cap limits.
+fn spent_per_day(sweep: &Sweep, plan: &SweepPlan, cap: &Cap) -> f64 {
+    let counts = |target: &str| match &cap.scope {
+        Scope::All => true,
+        Scope::Target(name) => **name == *target,
+        Scope::Sweep(name) => *name == sweep.name,
+    };
+    let spent = sweep.cells().filter(|cell| counts(&cell.target)).map(|cell| {
+        let requests = requests_of(sweep, cell.concurrency) as f64;
+        let (prompt, output) = (u64::from(cell.prompt_tokens), u64::from(sweep.level.output_tokens_max()));
+        match cap.unit {
+            Unit::Requests => requests,
+            Unit::Tokens => requests * (prompt + output) as f64,
+            Unit::Cost => {
+                let target = sweep.targets.iter().find(|(target, _)| target.name == cell.target);
+                let price = target.and_then(|(target, _)| target.prices.get(&cell.model));
+                price.map_or(0.0, |price| price.of(prompt, output).units() * requests)
+            }
+        }
+    });
+    spent.sum::<f64>() * plan.runs_per_day
+}
+
+fn requests_of(sweep: &Sweep, concurrency: u32) -> u64 {
+    let excluded = sweep.level.warmup(concurrency) + LevelSettings::fillers(concurrency);
+    u64::from(sweep.level.requests) + u64::from(excluded)
+}
+
+fn shown(unit: Unit, number: f64) -> String {
+    if unit == Unit::Cost { format!("{number:.2}") } else { grouped(whole(number)) }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and a count is never negative"
+)]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for sweep in &self.sweeps {
@@ -198,6 +274,19 @@ impl fmt::Display for Plan {
             grouped(total as u64),
             grouped(self.max_series as u64),
         )?;
+        for (cap, most) in self.budget.caps.iter() {
+            let built_in = if self.budget.is_ceiling && cap.scope == Scope::All {
+                " (built in: there is no [budget])"
+            } else {
+                ""
+            };
+            let most = if cap.unit == Unit::Cost {
+                format!("{most} {}", self.budget.caps.currency)
+            } else {
+                grouped(whole(most))
+            };
+            writeln!(f, "budget: {most} {cap}{built_in}")?;
+        }
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;
         }

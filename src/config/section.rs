@@ -97,6 +97,18 @@ impl<'a> Section<'a> {
         Some(Self::new(table, raw.span(), place, self.path_of(key), self.notes))
     }
 
+    /// A table under one of the user's own keys. To the list of known keys, all of these are one.
+    pub fn entry(&self, key: &str) -> Option<Section<'a>> {
+        let raw = self.table.get(key)?;
+        let at = self.at(key, raw.span());
+        let DeValue::Table(table) = raw.get_ref() else {
+            let message = format!("must be a table, not {}; write {{ ... }}", kind(raw.get_ref()));
+            self.notes.complain(&at, message);
+            return None;
+        };
+        Some(Self::new(table, raw.span(), at.place, self.path.clone(), self.notes))
+    }
+
     /// An array of tables, `[[key]]`, each called by its number (from 1) and its name.
     pub fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
         let Some(raw) = self.raw(key) else { return Vec::new() };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Histograms, Objectives, Sweep};
+use super::{Budget, Histograms, Objectives, Sweep};
 use crate::{
     analysis::Finding,
     measurement::{FailureClass, rate_limit::RateLimitUnit},
@@ -29,9 +29,9 @@ const HISTOGRAM_EXTRA: usize = 3;
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, three reasons of `level_skips_total`,
+/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, seven reasons of `level_skips_total`,
 /// and as many findings as there are names for.
-const PER_LADDER: usize = 2 + 4 + 3 + FINDINGS_MAX;
+const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
 /// `up` of a target and model, `failing` by error class, and three `rate_limit*` by unit.
@@ -40,15 +40,21 @@ const PER_MODEL: usize = 1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.le
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
 const PER_SWEEP: usize = 3 + 5 + 4 + 3;
-/// What there is once: probes in flight, client delay with its 18 bounds, refused connections, build, two of the
-/// reload, seven of the process.
-const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 1 + 1 + 2 + 7;
+/// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, build,
+/// two of the reload, seven of the process.
+const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 1 + 2 + 7;
 
 impl SeriesCount {
     /// Counts the series of sweeps.
-    pub fn of<'s>(histograms: &Histograms, sweeps: impl IntoIterator<Item = &'s Sweep>) -> Self {
+    pub fn of<'s>(
+        histograms: &Histograms,
+        budget: &Budget,
+        sweeps: impl IntoIterator<Item = &'s Sweep>,
+    ) -> Self {
         let per_cell = per_cell(histograms);
-        let mut count = Self { per_cell, total: FIXED, ..Self::default() };
+        // `budget_remaining`.
+        let mut count = Self { per_cell, total: FIXED + budget.caps.iter().count(), ..Self::default() };
+        let mut priced = BTreeSet::new();
         let mut models = BTreeSet::new();
         let mut targets = BTreeSet::new();
         for sweep in sweeps {
@@ -66,10 +72,19 @@ impl SeriesCount {
                 PER_SWEEP + limits(&sweep.objectives) + usize::from(sweep.objectives.success_ratio.is_some()),
             ];
             count.total = series.into_iter().fold(count.total, usize::saturating_add);
+            let with_price = sweep.targets.iter().flat_map(|(target, models)| {
+                models
+                    .iter()
+                    .filter(|model| target.prices.contains_key(*model))
+                    .map(|model| (target.name.clone(), model.clone()))
+            });
+            priced.extend(with_price);
             targets.extend(sweep.targets.iter().map(|(target, _)| target.name.clone()));
             models.extend(sweep_models);
         }
-        count.total = count.total.saturating_add(models.len() * PER_MODEL + targets.len() * PER_TARGET);
+        // `cost_total` where there is a price.
+        let shared = models.len() * PER_MODEL + targets.len() * PER_TARGET + priced.len();
+        count.total = count.total.saturating_add(shared);
         count
     }
 }

@@ -5,11 +5,11 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use chrono_tz::Tz;
 
 use super::{
-    Abort, ConnectionPolicy, LevelSettings, Objectives, PrefixCache, PromptLanguage, Sweep, Target,
+    Abort, ConnectionPolicy, LevelSettings, Objectives, PrefixCache, PromptLanguage, Sweep, Target, budget,
     diagnostic::{At, Notes, Placed},
     file::{
         AnyDuration, Concurrency, Flag, MaxTokens, Model, Name, PositiveDuration, PositiveRatio,
-        PromptTokens, Ratio, ReasoningBudget, Requests, Temperature, Text, WarmupRequests, Zone,
+        PromptTokens, Quiet, Ratio, ReasoningBudget, Requests, Temperature, Text, WarmupRequests, Zone,
     },
     nearest::mend,
     section::Section,
@@ -43,6 +43,7 @@ pub(super) struct SweepKeys {
     connection: Option<ConnectionPolicy>,
     prefix_cache: Option<PrefixCache>,
     prompt_language: Option<PromptLanguage>,
+    quiet_hours: Option<List<Quiet>>,
 }
 
 #[derive(Default, Clone)]
@@ -96,6 +97,9 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     let prompt_tokens = ascending(&section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
     let concurrency = ascending(&section, keys.concurrency.as_ref(), "concurrency", "[1, 4, 8]", |v| v.0);
     let timeouts = keys.timeout.resolve(section.notes());
+    let limits = budget::limits(&section);
+    let covered = targets.iter().flatten().map(|(target, models)| (target, models.as_slice()));
+    budget::complain_if_unpriced(&section, &limits, covered);
     section.finish();
     let name = name?;
     let sweep = Sweep {
@@ -108,6 +112,13 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
         level: keys.level(timeouts),
         objectives: keys.objectives.resolve(),
         abort: keys.abort.resolve(),
+        quiet_hours: keys
+            .quiet_hours
+            .iter()
+            .flat_map(|list| &list.value)
+            .map(|hours| hours.value.0)
+            .collect(),
+        budget: limits,
     };
     Some(Placed { value: sweep, at: name.at })
 }
@@ -135,6 +146,7 @@ impl SweepKeys {
             prompt_language: section
                 .choice("prompt_language", &["en", "zh", "mixed"])
                 .or(defaults.prompt_language),
+            quiet_hours: section.list("quiet_hours").or(defaults.quiet_hours),
         }
     }
 

@@ -13,9 +13,9 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use super::{
-    ClientCertificate, Credential, HttpVersion, Target, TlsTrust, credential,
+    ClientCertificate, Credential, HttpVersion, Target, TlsTrust, budget, credential,
     diagnostic::Placed,
-    file::{Base, FilePath, Flag, Model, Name, Text},
+    file::{Base, Concurrency, FilePath, Flag, Model, Name, Text},
     secret::{Environment, Secret, SecretError, check_certificates, check_private_key},
     section::{Section, kind},
     written_secret::written_secret,
@@ -73,6 +73,12 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     let proxy = proxy(&section);
     let tls = tls(&section, surroundings);
     let allow_overlap = section.value::<Flag>("allow_overlap").is_some_and(|flag| flag.value.0);
+    let max_in_flight = section.value::<Concurrency>("max_in_flight").map(|most| most.value.0);
+    let prices = budget::prices(&section, models.as_deref().unwrap_or_default());
+    let limits = budget::limits(&section);
+    if let (Some(name), Some(models)) = (&name, &models) {
+        budget::complain_if_own_unpriced(&section, &limits, &name.value.0, &prices, models);
+    }
     if let (Some(url), Some(tls_at)) = (&base_url, section.raw("tls"))
         && !url.value.0.is_tls()
     {
@@ -95,6 +101,9 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
         proxy,
         tls,
         allow_overlap,
+        max_in_flight,
+        prices,
+        budget: limits,
     };
     Some(Placed { value: target, at: name.at })
 }

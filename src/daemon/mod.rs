@@ -6,12 +6,22 @@
 
 mod agenda;
 mod heartbeat;
+mod history;
 mod observer;
+mod watcher;
 
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use tokio::{
@@ -23,14 +33,19 @@ use tokio::{
 use self::{
     agenda::{Agenda, Due},
     heartbeat::Heartbeat,
+    history::History,
     observer::Observer,
+    watcher::Changes,
 };
 use crate::{
+    budget::Governor,
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
-    server::{Command, Readiness, RunAnswer, Surface},
-    sweep::{Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, brake},
+    server::{Command, Readiness, RunAnswer, Surface, Web},
+    sweep::{
+        Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, affordable, brake,
+    },
 };
 
 /// Events that may wait for the loop.
@@ -39,6 +54,8 @@ const EVENTS_MAX: usize = 4096;
 const COMMANDS_MAX: usize = 16;
 /// The loop looks at the clock at least this often.
 const NAP_MAX: Duration = Duration::from_secs(5);
+/// What may be spent is shown anew this often.
+const BUDGET_SHOWN_EVERY: Duration = Duration::from_secs(1);
 /// How long cancelled probes get to be dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
@@ -58,15 +75,31 @@ pub struct Daemon {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
+    governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
+    auto_reload: bool,
+}
+
+/// How the daemon is run, beside its configuration.
+#[derive(Debug)]
+pub struct Options {
+    /// Whether requests may change anything.
+    pub lifecycle: bool,
+    /// TLS and credentials of the HTTP surface.
+    pub web: Web,
+    /// Whether to reload when the configuration file changes.
+    pub auto_reload: bool,
 }
 
 /// A sweep that is running.
 struct Running {
     sweep: Arc<Sweep>,
     since: Instant,
+    /// Turned on to let no further level begin.
+    paused: Arc<AtomicBool>,
 }
 
 impl Daemon {
@@ -77,15 +110,17 @@ impl Daemon {
     pub fn new(
         config: Config,
         source: Source,
-        lifecycle: bool,
+        options: Options,
         now: DateTime<Utc>,
     ) -> Result<(Self, Surface), String> {
         let fleet = fleet(&config, &Fleet::default())?;
         let in_flight = InFlight::default();
+        let governor = Governor::new(config.budget.caps.clone());
         let counted = in_flight.clone();
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
-        let observer = Observer::new(metrics.clone(), &config, now);
+        let mut observer = Observer::new(metrics.clone(), &config, now);
+        let history = History::open(&config, &mut observer, &governor);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -94,9 +129,23 @@ impl Daemon {
             status: observer.status(),
             readiness: readiness.subscribe(),
             commands: sender,
-            lifecycle,
+            lifecycle: options.lifecycle,
+            web: options.web,
         };
-        Ok((Self { config, source, fleet, observer, in_flight, readiness, commands }, surface))
+        let auto_reload = options.auto_reload;
+        let daemon = Self {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+        };
+        Ok((daemon, surface))
     }
 
     /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
@@ -117,7 +166,15 @@ struct State {
     source: Source,
     fleet: Fleet,
     observer: Observer,
+    history: History,
     in_flight: InFlight,
+    governor: Governor,
+    /// Sweeps paused by hand, by name: over reloads, until they are resumed.
+    paused: HashSet<Arc<str>>,
+    /// Changes of the configuration file, where they are followed.
+    changes: Option<Changes>,
+    /// When the page last showed what may be spent.
+    budget_shown: Option<Instant>,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
     agenda: Agenda,
@@ -129,7 +186,22 @@ struct State {
 
 impl State {
     fn new(daemon: Daemon, halt: Halt) -> Self {
-        let Daemon { config, source, fleet, observer, in_flight, readiness, commands } = daemon;
+        let Daemon {
+            config,
+            source,
+            fleet,
+            observer,
+            history,
+            in_flight,
+            governor,
+            readiness,
+            commands,
+            auto_reload,
+        } = daemon;
+        let changes = match &source {
+            Source::File(path) if auto_reload => Some(Changes::of(path.clone())),
+            Source::File(_) | Source::BuiltIn => None,
+        };
         let agenda = Agenda::new(&config.sweeps, Utc::now(), true);
         Self {
             served: config.server.clone(),
@@ -137,7 +209,12 @@ impl State {
             source,
             fleet,
             observer,
+            history,
             in_flight,
+            governor,
+            paused: HashSet::new(),
+            changes,
+            budget_shown: None,
             readiness,
             commands,
             agenda,
@@ -167,14 +244,20 @@ impl State {
                 () = sleep(nap) => {}
                 () = beat(heartbeat.as_mut()) => {}
                 Some(ended) = self.runs.join_next_with_id() => self.ended(ended),
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => self.obey(command).await,
+                () = changed(self.changes.as_mut()) => {
+                    // Like a signal: the outcome is in the log and the metrics.
+                    let _ = self.reload().await;
+                }
                 () = hung_up(hangup.as_mut()) => {
                     // The outcome is in the log and the metrics; a signal has no one to answer to.
                     let _ = self.reload().await;
                 }
             }
             self.start_due();
+            self.observer.archived(self.history.standing());
+            self.show_budget();
         }
         self.readiness.send_replace(Readiness::Draining);
         if let Some(heartbeat) = heartbeat {
@@ -190,8 +273,8 @@ impl State {
             return;
         }
         for Due { sweep, due } in due {
-            if self.is_running(&sweep.name) {
-                self.observer.skipped(&sweep.name, SkipReason::Overlap);
+            if let Some(reason) = self.skip_reason(&sweep, now) {
+                self.observer.skipped(&sweep.name, reason);
                 continue;
             }
             let delay = (now - due).to_std().unwrap_or_default();
@@ -200,12 +283,42 @@ impl State {
         self.publish_schedule();
     }
 
+    /// Why a due start does not happen, if it does not.
+    fn skip_reason(&mut self, sweep: &Sweep, now: DateTime<Utc>) -> Option<SkipReason> {
+        if self.paused.contains(&sweep.name) {
+            return Some(SkipReason::Paused);
+        }
+        if sweep.is_quiet(now) {
+            return Some(SkipReason::Quiet);
+        }
+        if self.is_running(&sweep.name) {
+            return Some(SkipReason::Overlap);
+        }
+        let exhausted = affordable(sweep, &self.governor).err()?;
+        self.observer.exhausted(&exhausted, now);
+        Some(SkipReason::Budget)
+    }
+
+    /// Shows what may still be spent, at most once a second: every event of the loop comes by here.
+    fn show_budget(&mut self) {
+        let now = Instant::now();
+        if self.budget_shown.is_some_and(|shown| now.duration_since(shown) < BUDGET_SHOWN_EVERY) {
+            return;
+        }
+        self.budget_shown = Some(now);
+        self.observer.budget(&self.governor.remaining());
+        self.history.spent(self.governor.export(), Utc::now());
+    }
+
     fn is_running(&self, name: &str) -> bool {
         self.running.values().any(|running| *running.sweep.name == *name)
     }
 
     fn start(&mut self, sweep: Arc<Sweep>, delay: Option<Duration>) {
-        self.observer.started(&sweep.name, Utc::now(), delay);
+        let now = Utc::now();
+        self.observer.started(&sweep.name, now, delay);
+        self.history.started(&sweep, now);
+        let paused = Arc::new(AtomicBool::new(false));
         let run = Run {
             sweep: sweep.clone(),
             fleet: self.fleet.clone(),
@@ -213,16 +326,18 @@ impl State {
             events: self.events.0.clone(),
             halt: self.halt.clone(),
             in_flight: self.in_flight.clone(),
+            governor: self.governor.clone(),
+            paused: paused.clone(),
         };
         let id = self.runs.spawn(run.run()).id();
-        self.running.insert(id, Running { sweep, since: Instant::now() });
+        self.running.insert(id, Running { sweep, since: Instant::now(), paused });
     }
 
     /// Takes note of a sweep's end. One that panicked failed; it is free to start again all the same.
     fn ended(&mut self, ended: Result<(Id, SweepReport), tokio::task::JoinError>) {
         // What it told before it ended comes first.
         while let Ok(event) = self.events.1.try_recv() {
-            self.observer.observe(event);
+            self.observe(event);
         }
         let (id, result) = match ended {
             Ok((id, report)) => (id, report.result),
@@ -237,7 +352,14 @@ impl State {
             SweepResult::Aborted => SweepResultLabel::Aborted,
             SweepResult::Failed => SweepResultLabel::Failed,
         };
-        self.observer.ended(&running.sweep.name, Utc::now(), running.since.elapsed(), label);
+        let now = Utc::now();
+        self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
+        self.history.ended(&running.sweep.name, result, now);
+    }
+
+    fn observe(&mut self, event: Event) {
+        self.history.observe(&event, Utc::now());
+        self.observer.observe(event);
     }
 
     async fn obey(&mut self, command: Command) {
@@ -249,6 +371,9 @@ impl State {
             Command::RunSweep { name, reply } => {
                 let _ = reply.send(self.run_sweep(&name));
             }
+            Command::PauseSweep { name, paused, reply } => {
+                let _ = reply.send(self.pause_sweep(&name, paused));
+            }
         }
     }
 
@@ -257,8 +382,30 @@ impl State {
         if self.is_running(name) {
             return RunAnswer::Refused("it is running already".into());
         }
+        if self.paused.contains(name) {
+            return RunAnswer::Refused("it is paused: resume it first".into());
+        }
+        if let Err(exhausted) = affordable(&sweep, &self.governor) {
+            return RunAnswer::Refused(exhausted.to_string());
+        }
         self.start(sweep, None);
         RunAnswer::Started
+    }
+
+    /// Lets a sweep start no more, and a running one begin no further level; or lets it start again. `false`: there is
+    /// no such sweep.
+    fn pause_sweep(&mut self, name: &str, paused: bool) -> bool {
+        let Some(sweep) = self.config.sweep(name).cloned() else { return false };
+        if paused {
+            self.paused.insert(sweep.name.clone());
+        } else {
+            self.paused.remove(name);
+        }
+        for running in self.running.values().filter(|running| running.sweep.name == sweep.name) {
+            running.paused.store(paused, Ordering::Relaxed);
+        }
+        self.observer.paused(&sweep.name, paused);
+        true
     }
 
     /// Takes over a new configuration as a whole, or keeps the old one and says so.
@@ -295,6 +442,10 @@ impl State {
         let now = Utc::now();
         self.config = Arc::new(config);
         self.fleet = fleet;
+        self.history.adopt(&self.config);
+        self.governor.adopt(self.config.budget.caps.clone());
+        self.budget_shown = None;
+        self.paused.retain(|name| self.config.sweep(name).is_some());
         self.agenda.adopt(&self.config.sweeps, now);
         self.observer.adopt(&self.config);
         self.observer.metrics().reload_succeeded(now);
@@ -323,6 +474,8 @@ impl State {
             brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }
+        self.history.spent(self.governor.export(), Utc::now());
+        self.history.close().await;
     }
 
     async fn finish_runs(&mut self) {
@@ -332,7 +485,7 @@ impl State {
                     Some(ended) => self.ended(ended),
                     None => return,
                 },
-                Some(event) = self.events.1.recv() => self.observer.observe(event),
+                Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => refuse(command),
             }
         }
@@ -345,18 +498,27 @@ fn refuse(command: Command) {
     match command {
         Command::Reload { reply } => drop(reply.send(Err(going))),
         Command::RunSweep { reply, .. } => drop(reply.send(RunAnswer::Refused(going))),
+        // Dropped: the surface says that nobody answers.
+        Command::PauseSweep { .. } => {}
     }
 }
 
 fn fleet(config: &Config, before: &Fleet) -> Result<Fleet, String> {
     let redactor = Arc::new(config.redactor());
-    let mut fleet = Fleet::default();
+    let mut fleet = Fleet::under(config.budget.max_in_flight, before);
     for target in &config.targets {
         let endpoint = Endpoint::new(target.clone(), redactor.clone())
             .map_err(|error| format!("target \"{}\": {error}", target.name))?;
         fleet.insert(Prepared::new(endpoint), before);
     }
     Ok(fleet)
+}
+
+async fn changed(changes: Option<&mut Changes>) {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn beat(heartbeat: Option<&mut Heartbeat>) {

@@ -10,14 +10,16 @@ use tokio::sync::watch;
 
 use crate::{
     analysis::{Finding, LevelSummary},
+    archive::{Recalled, RecalledCell, RecalledLadder, Standing},
+    budget::{Cap, Exhausted, Price, Remaining},
     cell::Cell,
     config::Config,
-    measurement::Failure,
+    measurement::{Failure, Measurement},
     metrics::{
-        CellMetrics, Ladder, LadderMetrics, Layout, LevelSkip, Metrics, SkipReason, SweepMetrics, SweepModel,
-        SweepResult,
+        BudgetScope, CellMetrics, Endpoint, Ladder, LadderMetrics, Layout, LevelSkip, Metrics, SkipReason,
+        SweepMetrics, SweepModel, SweepResult,
     },
-    server::{CellStatus, Status, SweepStatus},
+    server::{BudgetStatus, CellStatus, Status, SweepStatus},
     sweep::{Cause, DELAY_BOUNDS, Event, LadderReport, Role},
 };
 
@@ -31,6 +33,10 @@ pub(super) struct Observer {
     status: watch::Sender<Arc<Status>>,
     /// The first failure of every level that is running, for its line in the log.
     first_failures: HashMap<Arc<Cell>, Failure>,
+    prices: HashMap<Endpoint, Price>,
+    currency: Arc<str>,
+    /// Caps whose end was told, and the period it was told for.
+    told: HashMap<Cap, DateTime<Utc>>,
 }
 
 impl Observer {
@@ -43,6 +49,9 @@ impl Observer {
             ladders: HashMap::new(),
             status: watch::Sender::new(Arc::new(Status::new(now))),
             first_failures: HashMap::new(),
+            prices: HashMap::new(),
+            currency: Arc::default(),
+            told: HashMap::new(),
         };
         observer.adopt(config);
         observer
@@ -85,6 +94,13 @@ impl Observer {
         self.cells.clear();
         self.sweeps.clear();
         self.ladders.clear();
+        self.prices.clear();
+        self.currency = config.budget.caps.currency.clone();
+        let configured = config.targets.iter().flat_map(|target| {
+            let of = |model: &Arc<str>| Endpoint { target: target.name.clone(), model: model.clone() };
+            target.prices.iter().map(move |(model, price)| (of(model), *price))
+        });
+        self.prices.extend(configured);
         for sweep in &config.sweeps {
             self.sweeps.insert(sweep.name.clone(), self.metrics.sweep(&sweep.name));
             for cell in sweep.cells() {
@@ -97,6 +113,35 @@ impl Observer {
             }
         }
         self.show(|status| adopt_status(status, config));
+    }
+
+    /// Shows what an earlier program measured, with its times: never as something observed now.
+    pub(super) fn recall(&mut self, recalled: &Recalled) {
+        for RecalledCell { cell, summary, ended_at } in &recalled.cells {
+            if let Some(metrics) = self.cells.get(cell) {
+                metrics.level(summary);
+            }
+            self.show_cell(cell, CellStatus::measured(cell, summary, *ended_at));
+        }
+        for RecalledLadder { cell, row } in &recalled.ladders {
+            if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
+                metrics.concluded(row.knee(), row.safe_concurrency);
+                metrics.found(|finding| row.findings().any(|found| found == finding));
+            }
+        }
+        for sweep in &recalled.sweeps {
+            if let Some(metrics) = self.sweeps.get(&sweep.sweep) {
+                metrics.recalled(sweep);
+            }
+            let result = sweep.last_ended.as_ref().and_then(|(.., result)| {
+                SweepResult::ALL.iter().copied().find(|each| each.as_str() == result)
+            });
+            self.show_sweep(&sweep.sweep, |status| {
+                status.last_start = Some(sweep.last_start);
+                status.last_end = sweep.last_ended.as_ref().map(|(_, ended_at, _)| *ended_at);
+                status.last_result = result;
+            });
+        }
     }
 
     /// A sweep started; `delay` after its time when the schedule asked for it.
@@ -138,6 +183,46 @@ impl Observer {
         tracing::info!(%sweep, %reason, "sweep skipped");
     }
 
+    /// A sweep was paused or resumed by hand.
+    pub(super) fn paused(&mut self, sweep: &Arc<str>, paused: bool) {
+        self.show_sweep(sweep, |status| status.paused = paused);
+        tracing::info!(%sweep, paused, "sweep paused or resumed");
+    }
+
+    /// What every cap still allows.
+    pub(super) fn budget(&mut self, remaining: &[Remaining]) {
+        for Remaining { cap, left, .. } in remaining {
+            self.metrics.set_budget_remaining(&BudgetScope::from(cap), Some(*left));
+        }
+        let shown = remaining.iter().map(|Remaining { cap, limit, left }| BudgetStatus {
+            scope: cap.scope.to_string(),
+            unit: cap.unit.as_str(),
+            period: cap.period.as_str(),
+            limit: *limit,
+            remaining: *left,
+        });
+        self.show(|status| status.budgets = shown.collect());
+    }
+
+    /// A cap is reached: told once a period, however much is skipped for it.
+    pub(super) fn exhausted(&mut self, exhausted: &Exhausted, now: DateTime<Utc>) {
+        let period = exhausted.cap.period.start(now);
+        if self.told.insert(exhausted.cap.clone(), period) != Some(period) {
+            tracing::warn!(cap = %exhausted.cap, "a budget is spent: what would pass it is skipped until the next period");
+        }
+    }
+
+    /// Counts what a probe cost, where a price is known and the server told its tokens.
+    fn charge(&self, cell: &Cell, measurement: &Measurement) {
+        let endpoint = Endpoint::from(cell);
+        let Some(price) = self.prices.get(&endpoint) else { return };
+        let tokens = &measurement.tokens;
+        if tokens.prompt.is_some() || tokens.output.is_some() {
+            let cost = price.of(tokens.prompt.unwrap_or(0), tokens.output.unwrap_or(0));
+            self.metrics.spend(endpoint, self.currency.clone(), cost.units());
+        }
+    }
+
     /// When each sweep starts next, and the span to the start after that.
     pub(super) fn scheduled(&mut self, upcoming: &[(Arc<str>, DateTime<Utc>, Option<Duration>)]) {
         for (sweep, next, interval) in upcoming {
@@ -145,6 +230,13 @@ impl Observer {
                 metrics.scheduled(Some(*next), *interval);
             }
             self.show_sweep(sweep, |status| status.next_start = Some(*next));
+        }
+    }
+
+    /// How the archive is doing; nothing without one.
+    pub(super) fn archived(&self, standing: Option<Standing>) {
+        if let Some(standing) = standing {
+            self.metrics.set_archive(&standing);
         }
     }
 
@@ -157,6 +249,7 @@ impl Observer {
                     prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, requests, "level started");
             }
             Event::Probed { cell, role, measurement, trace_id } => {
+                self.charge(&cell, &measurement);
                 if let Some(metrics) = self.cells.get(&*cell) {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
@@ -184,18 +277,25 @@ impl Observer {
                 self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
                 log_level(&cell, &summary, self.first_failures.remove(&cell).as_ref());
             }
-            Event::LevelNotRun { cell, cause } => self.not_run(&cell, cause),
+            Event::LevelNotRun { cell, cause } => self.not_run(&cell, &cause),
             Event::LadderEnded { report } => self.concluded(&report),
         }
     }
 
-    fn not_run(&mut self, cell: &Cell, cause: Cause) {
+    fn not_run(&mut self, cell: &Cell, cause: &Cause) {
+        if let Cause::Budget(exhausted) = cause {
+            self.exhausted(exhausted, Utc::now());
+        }
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
             prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
         let skip = match cause {
             Cause::Fatal(..) | Cause::NotStreaming(_) => LevelSkip::Fatal,
             Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
             Cause::AfterKnee(_) => LevelSkip::AfterKnee,
+            Cause::Budget(_) => LevelSkip::Budget,
+            Cause::HeldOff(_) => LevelSkip::RetryAfter,
+            Cause::Quiet => LevelSkip::Quiet,
+            Cause::Paused => LevelSkip::Paused,
             Cause::Stopped => return,
         };
         if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
@@ -236,6 +336,7 @@ fn adopt_status(status: &mut Status, config: &Config) {
                 name: sweep.name.clone(),
                 schedule: String::new(),
                 running: false,
+                paused: false,
                 last_start: None,
                 last_end: None,
                 last_result: None,

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::{
     analysis::Knee,
+    budget::Cap,
     cell::Cell,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     version,
@@ -51,12 +52,22 @@ pub struct Endpoint {
 /// What a budget limits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BudgetScope {
-    /// The whole prober, or a target or sweep by name.
+    /// The whole prober (`all`), or a target or sweep: `target:NAME`, `sweep:NAME`.
     pub scope: Arc<str>,
     /// `requests`, `tokens` or `cost`.
     pub unit: Arc<str>,
-    /// Length of the period, as configured.
+    /// `hour`, `day` or `month`.
     pub period: Arc<str>,
+}
+
+impl From<&Cap> for BudgetScope {
+    fn from(cap: &Cap) -> Self {
+        Self {
+            scope: cap.scope.to_string().into(),
+            unit: cap.unit.as_str().into(),
+            period: cap.period.as_str().into(),
+        }
+    }
 }
 
 /// The running program.
@@ -182,6 +193,24 @@ named! {
         AfterKnee = "after_knee",
         /// Credential, model or URL is wrong: no level can succeed.
         Fatal = "fatal",
+        /// It would not fit into a budget.
+        Budget = "budget",
+        /// The target asked to be left alone for a while.
+        RetryAfter = "retry_after",
+        /// Quiet hours had begun.
+        Quiet = "quiet",
+        /// Paused by hand.
+        Paused = "paused",
+    }
+}
+
+named! {
+    /// Why an entry is missing in the archive: the `reason` label of archive drops.
+    ArchiveDrop {
+        /// Too many were waiting to be written.
+        QueueFull = "queue_full",
+        /// Could not be written.
+        Unwritten = "unwritten",
     }
 }
 
@@ -249,6 +278,7 @@ macro_rules! one_label {
     };
 }
 one_label!(
+    ArchiveDrop,
     FailureClass,
     RateLimitUnit,
     ObjectiveKind,

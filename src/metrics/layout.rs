@@ -68,8 +68,9 @@ pub struct Buckets {
 pub(super) const PHASE_BOUNDS: [f64; 13] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Metrics of the process, and those without labels: in flight, refused connections, build, two of the reload.
-const FIXED_SERIES: usize = 7 + 5;
+/// Metrics of the process, those without labels (in flight, refused connections, build, two of the reload), and five of
+/// the archive.
+const FIXED_SERIES: usize = 7 + 5 + 5;
 
 impl Layout {
     /// The layout of a configuration.
@@ -85,7 +86,7 @@ impl Layout {
             client_delay: client_delay.into(),
         };
         let sweeps = config.sweeps.iter().map(|sweep| SweepLayout::of(sweep)).collect();
-        Self { buckets, sweeps, ..Self::default() }
+        Self { buckets, sweeps, prices: prices(config), budgets: budgets(config), ..Self::default() }
     }
 
     /// How many series `/metrics` shows at most under this layout: once every gauge is known.
@@ -194,6 +195,20 @@ impl SweepLayout {
     fn of(sweep: &Sweep) -> Self {
         Self { name: sweep.name.clone(), objectives: sweep.objectives, cells: sweep.cells().collect() }
     }
+}
+
+fn prices(config: &Config) -> Vec<(Endpoint, Arc<str>)> {
+    let probed = config.sweeps.iter().flat_map(|sweep| &sweep.targets);
+    let priced = probed.flat_map(|(target, models)| {
+        let models = models.iter().filter(|model| target.prices.contains_key(*model));
+        models.map(|model| Endpoint { target: target.name.clone(), model: model.clone() })
+    });
+    let priced: BTreeSet<Endpoint> = priced.collect();
+    priced.into_iter().map(|endpoint| (endpoint, config.budget.caps.currency.clone())).collect()
+}
+
+fn budgets(config: &Config) -> Vec<BudgetScope> {
+    config.budget.caps.iter().map(|(cap, _)| BudgetScope::from(cap)).collect()
 }
 
 /// Every pair of a key and a value of its further label.

@@ -27,14 +27,15 @@ use prometheus::{core::Collector as _, process_collector::ProcessCollector};
 
 pub use cell::CellMetrics;
 pub use labels::{
-    BudgetScope, Endpoint, Ladder, LadderState, LevelSkip, ObjectiveKind, Phase, Quantile, SkipReason,
-    SweepModel, SweepResult,
+    ArchiveDrop, BudgetScope, Endpoint, Ladder, LadderState, LevelSkip, ObjectiveKind, Phase, Quantile,
+    SkipReason, SweepModel, SweepResult,
 };
 pub use layout::{Buckets, Layout, SweepLayout};
 pub use sweep::{LadderMetrics, SweepMetrics};
 pub use text::CONTENT_TYPE;
 
 use crate::{
+    archive::Standing,
     cell::Cell,
     config::Objectives,
     measurement::{FailureClass, GapSketch, rate_limit::RateLimitUnit},
@@ -89,6 +90,10 @@ pub struct Metrics {
     budget_remaining: Family<BudgetScope, Gauge>,
     probes_in_flight: Family<(), Gauge>,
     client_delay: Family<(), Histogram>,
+    archive_up: Family<(), Gauge>,
+    archive_dropped: Family<ArchiveDrop, Counter>,
+    archive_write_failures: Family<(), Counter>,
+    archive_size: Family<(), Gauge>,
     http_connections_refused: Family<(), Counter>,
     build_info: Family<Build, Gauge>,
     config_last_reload_successful: Family<(), Gauge>,
@@ -145,6 +150,10 @@ impl Metrics {
             budget_remaining: Family::new(&names::BUDGET_REMAINING),
             probes_in_flight: Family::new(&names::PROBES_IN_FLIGHT),
             client_delay: Family::new(&names::CLIENT_DELAY),
+            archive_up: Family::new(&names::ARCHIVE_UP),
+            archive_dropped: Family::new(&names::ARCHIVE_DROPPED),
+            archive_write_failures: Family::new(&names::ARCHIVE_WRITE_FAILURES),
+            archive_size: Family::new(&names::ARCHIVE_SIZE),
             http_connections_refused: Family::new(&names::HTTP_CONNECTIONS_REFUSED),
             build_info: Family::new(&names::BUILD_INFO),
             config_last_reload_successful: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESSFUL),
@@ -222,6 +231,20 @@ impl Metrics {
         self.http_connections_refused.child(&()).add(1);
     }
 
+    /// How the archive is doing; counts are of the whole life of the program.
+    pub fn set_archive(&self, standing: &Standing) {
+        self.archive_up.child(&()).set(standing.up.map(|up| f64::from(u8::from(up))));
+        self.archive_size.child(&()).set(standing.size_bytes.map(|bytes| bytes as f64));
+        let counts = [
+            (self.archive_dropped.child(&ArchiveDrop::QueueFull), standing.dropped_queue_full),
+            (self.archive_dropped.child(&ArchiveDrop::Unwritten), standing.dropped_unwritten),
+            (self.archive_write_failures.child(&()), standing.write_failures),
+        ];
+        for (counter, count) in counts {
+            counter.add(count.saturating_sub(counter.total()));
+        }
+    }
+
     /// Everything, in text format 0.0.4, in the order of [`names::CATALOGUE`].
     #[must_use]
     pub fn encode(&self) -> String {
@@ -239,6 +262,10 @@ impl Metrics {
     fn lay_out_program(&self) {
         let unlabelled = BTreeSet::from([()]);
         lay_out(&self.probes_in_flight, &unlabelled);
+        lay_out(&self.archive_up, &unlabelled);
+        lay_out(&self.archive_dropped, &ArchiveDrop::ALL.iter().copied().collect());
+        lay_out(&self.archive_write_failures, &unlabelled);
+        lay_out(&self.archive_size, &unlabelled);
         lay_out(&self.http_connections_refused, &unlabelled);
         lay_out(&self.config_last_reload_successful, &unlabelled);
         lay_out(&self.config_last_reload_success, &unlabelled);
@@ -324,7 +351,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 47] {
+    fn families(&self) -> [&dyn Exposed; 51] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -369,6 +396,10 @@ impl Metrics {
             &self.budget_remaining,
             &self.probes_in_flight,
             &self.client_delay,
+            &self.archive_up,
+            &self.archive_dropped,
+            &self.archive_write_failures,
+            &self.archive_size,
             &self.http_connections_refused,
             &self.build_info,
             &self.config_last_reload_successful,

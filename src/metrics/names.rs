@@ -136,7 +136,8 @@ catalogue! {
         own!("1 when the last ladder supports the finding, 0 when it does not; absent before the first.");
     LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
         "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
-         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream).";
+         after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream), budget (it would not \
+         fit into what may still be spent), retry_after (the target asked to be left alone), quiet, paused.";
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
@@ -180,12 +181,23 @@ catalogue! {
     SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
         "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
     BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
-        "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost).";
+        "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
+         everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \
+         taken off.";
     PROBES_IN_FLIGHT: Gauge "tokenprobe_probes_in_flight" &[],
         "Probes that are running now, warm-up included.";
     CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],
         "How late the prober's own timers fired while probes were running, in seconds: the part of a latency that may \
          be the prober's own.";
+    ARCHIVE_UP: Gauge "tokenprobe_archive_up" &[],
+        "1 when the last write to the archive succeeded, 0 when it failed and is tried again; absent without an archive.";
+    ARCHIVE_DROPPED: Counter "tokenprobe_archive_dropped_total" &["reason"],
+        "Entries (a run, level, ladder or probe) that are missing in the archive: queue_full (written too slowly or not at \
+         all), unwritten (given up).";
+    ARCHIVE_WRITE_FAILURES: Counter "tokenprobe_archive_write_failures_total" &[],
+        "Attempts to write to the archive that failed; they are repeated.";
+    ARCHIVE_SIZE: Gauge "tokenprobe_archive_size_bytes" &[],
+        "Size of the archive's file, without its write-ahead log, in bytes; absent without an archive.";
     HTTP_CONNECTIONS_REFUSED: Counter "tokenprobe_http_connections_refused_total" &[],
         "Connections to tokenprobe's own HTTP surface that were refused because too many were open.";
     BUILD_INFO: Gauge "tokenprobe_build_info" &["version", "revision", "rustc"],

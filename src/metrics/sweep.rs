@@ -9,7 +9,7 @@ use super::{
     labels::{Ladder, LadderState, LevelSkip, SkipReason, SweepResult},
     value::{Counter, Gauge},
 };
-use crate::analysis::Knee;
+use crate::{analysis::Knee, archive::RecalledSweep};
 
 /// The series of one sweep.
 #[derive(Debug)]
@@ -65,6 +65,16 @@ impl SweepMetrics {
         }
         for (_, counter) in self.runs.iter().filter(|(each, _)| *each == result) {
             counter.add(1);
+        }
+    }
+
+    /// What an earlier program saw, with its times: shown, not counted.
+    pub fn recalled(&self, recalled: &RecalledSweep) {
+        self.last_start.set(Some(unix_seconds(recalled.last_start)));
+        self.last_success.set(recalled.last_success.map(unix_seconds));
+        if let Some((started_at, ended_at, _)) = recalled.last_ended {
+            self.last_end.set(Some(unix_seconds(ended_at)));
+            self.duration.set((ended_at - started_at).to_std().ok().map(|duration| duration.as_secs_f64()));
         }
     }
 

@@ -347,6 +347,13 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
     }
     metrics.set_budget_remaining(&layout.budgets[0], Some(1.0));
     metrics.reload_succeeded(DateTime::from_timestamp_millis(1).unwrap());
+    metrics.set_archive(&Standing {
+        dropped_queue_full: 1,
+        dropped_unwritten: 0,
+        write_failures: 2,
+        up: Some(true),
+        size_bytes: Some(1),
+    });
     let text = metrics.encode();
     let lines = text.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(lines, layout.series(), "{text}");
@@ -366,7 +373,7 @@ fn the_configuration_counts_as_many_series_as_are_laid_out() {
     let config = Config::parse(&text, file, &environment).unwrap();
     let mut layout = Layout::of(&config, &[0.0; 18]);
     layout.findings = (0..FINDINGS_MAX).map(|finding| finding.to_string().into()).collect();
-    let count = SeriesCount::of(&config.histograms, config.sweeps.iter().map(AsRef::as_ref));
+    let count = SeriesCount::of(&config.histograms, &config.budget, config.sweeps.iter().map(AsRef::as_ref));
     assert_eq!(count.total, layout.series());
     assert_eq!(count.cells, layout.cells().count());
 }

@@ -10,11 +10,14 @@
 
 mod bell;
 mod catalogue;
+mod certificate;
 mod connect;
 mod http;
+mod inspect;
 mod stamped;
 mod trust;
 
+pub use self::inspect::{Inspection, Security};
 use std::{io, sync::Arc, time::Duration};
 
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
@@ -41,6 +44,9 @@ const USER_AGENT: &str = concat!("tokenprobe/", env!("CARGO_PKG_VERSION"));
 
 /// Every protocol's requests are JSON.
 const CONTENT_TYPE: &str = "application/json";
+
+/// What every probe carries, so that gateways, logs and bills can tell probe traffic from users'.
+const PROBE_HEADER: &str = "x-tokenprobe";
 
 /// One target, ready to be probed: certificates loaded, headers prepared.
 #[derive(Debug)]
@@ -147,6 +153,7 @@ impl Endpoint {
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        headers.insert(PROBE_HEADER, HeaderValue::from_static("probe"));
         if let Some((name, value)) = target.protocol.own_header() {
             headers.insert(name, value);
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Named;
 use crate::{
-    analysis::{Decided, Found, Interval, LevelSummary, Percentiles, Scaling},
+    analysis::{Decided, Evidence, Found, Interval, LevelSummary, Percentiles, Scaling},
     sweep::{LadderReport, SweepResult},
 };
 
@@ -38,7 +38,7 @@ struct Ladder<'a> {
 struct Finding<'a> {
     finding: &'static str,
     level: Option<u32>,
-    evidence: &'a BTreeMap<&'static str, f64>,
+    evidence: &'a Evidence,
     meaning: &'static str,
     mend: &'static str,
 }
@@ -123,6 +123,16 @@ pub fn sweep_json(named: &Named<'_>) -> serde_json::Result<String> {
         incomplete: named.report.result == SweepResult::Aborted,
         ladders: named.report.ladders.iter().map(ladder).collect(),
     })
+}
+
+/// One ladder as its object in the sweep's, without its levels: what the archive keeps beside them.
+#[must_use]
+pub fn ladder_value(report: &LadderReport) -> serde_json::Value {
+    let mut value = serde_json::to_value(ladder(report)).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.remove("levels");
+    }
+    value
 }
 
 fn ladder(report: &LadderReport) -> Ladder<'_> {

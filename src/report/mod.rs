@@ -2,13 +2,15 @@
 //!
 //! Pure: a [`SweepReport`] in, text out. The JSON's shape is public API (`tokenprobe.sweep/1`).
 
+mod comparison;
 mod json;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-pub use json::sweep_json;
+pub use comparison::{Compared, RunName, comparison, comparison_json};
+pub use json::{ladder_value, sweep_json};
 pub use table::{Style, csv, legend, table};
 
 use crate::sweep::SweepReport;

@@ -12,16 +12,22 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
     time::timeout,
 };
+use tokio_rustls::TlsAcceptor;
+
+use super::web::Web;
 
 /// Most connections at a time; further ones are refused and counted.
 const CONNECTIONS_MAX: usize = 128;
 /// Longest time from opening a connection, or from the end of the last answer, to the end of the next request's headers.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of request headers (and the least that hyper allows).
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// How long running answers may go on after shutdown.
@@ -36,7 +42,7 @@ const REFUSAL: &[u8] =
 /// Accepts connections until `shutdown` resolves, then lets running answers end, within [`DRAIN_TIMEOUT`].
 pub(super) async fn serve(
     listener: TcpListener,
-    router: Router,
+    (router, web): (Router, Web),
     refused: impl Fn(),
     shutdown: impl Future<Output = ()>,
 ) {
@@ -44,9 +50,11 @@ pub(super) async fn serve(
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let (closing, close) = watch::channel(());
     let mut connections = JoinSet::new();
+    let mut watch = pin!(web.watch());
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
+            () = &mut watch => continue,
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
@@ -64,7 +72,7 @@ pub(super) async fn serve(
             let _ = stream.try_write(REFUSAL);
             continue;
         };
-        let connection = answer(stream, router.clone(), close.clone());
+        let connection = secured(stream, web.current().tls.clone(), router.clone(), close.clone());
         connections.spawn(async move {
             connection.await;
             drop(permit);
@@ -78,9 +86,28 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers the requests of one connection until it ends or is told to close.
-async fn answer(stream: TcpStream, router: Router, mut close: watch::Receiver<()>) {
+/// Shakes hands where TLS is configured, then answers.
+async fn secured(
+    stream: TcpStream,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: Router,
+    close: watch::Receiver<()>,
+) {
     let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return answer(stream, router, close).await };
+    match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, router, close).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a client's TLS handshake failed"),
+        Err(_) => tracing::debug!("a client's TLS handshake took too long"),
+    }
+}
+
+/// Answers the requests of one connection until it ends or is told to close.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    router: Router,
+    mut close: watch::Receiver<()>,
+) {
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

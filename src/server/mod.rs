@@ -6,6 +6,7 @@
 mod connections;
 mod page;
 mod status;
+mod web;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use axum::{
     body::Body,
     extract::{Path, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -27,7 +29,8 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-pub use status::{CellStatus, Latency, Status, SweepStatus};
+pub use self::web::Web;
+pub use status::{BudgetStatus, CellStatus, Latency, Status, SweepStatus};
 
 use crate::metrics::{self, Metrics};
 
@@ -50,6 +53,15 @@ pub enum Command {
     Reload {
         /// Where the answer goes.
         reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// Pause a sweep, or resume it.
+    PauseSweep {
+        /// Its name.
+        name: String,
+        /// Whether it is to pause.
+        paused: bool,
+        /// Whether there is such a sweep.
+        reply: oneshot::Sender<bool>,
     },
     /// Run a sweep now.
     RunSweep {
@@ -82,8 +94,11 @@ pub struct Surface {
     pub readiness: watch::Receiver<Readiness>,
     /// The daemon's ear.
     pub commands: mpsc::Sender<Command>,
-    /// Whether requests may change anything (`--web.enable-lifecycle`).
+    /// Whether requests may change anything (`--web.enable-lifecycle`); they may, too, where the web configuration
+    /// asks for a credential.
     pub lifecycle: bool,
+    /// TLS, credentials and headers.
+    pub web: Web,
 }
 
 /// How long a user waits for the daemon's answer.
@@ -91,8 +106,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves on a listener until `shutdown` resolves, then lets running answers end, for a few seconds at most.
 pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Future<Output = ()>) {
-    let metrics = surface.metrics.clone();
-    connections::serve(listener, router(surface), move || metrics.connection_refused(), shutdown).await;
+    let (metrics, web) = (surface.metrics.clone(), surface.web.clone());
+    connections::serve(listener, (router(surface), web), move || metrics.connection_refused(), shutdown)
+        .await;
 }
 
 /// Every path.
@@ -106,7 +122,10 @@ pub fn router(surface: Surface) -> Router {
         .route("/-/reload", post(reload))
         .route("/api/v1/status", get(status_json))
         .route("/api/v1/sweeps/{name}/run", post(run_sweep))
+        .route("/api/v1/sweeps/{name}/pause", post(pause_sweep))
+        .route("/api/v1/sweeps/{name}/resume", post(resume_sweep))
         .fallback(not_found)
+        .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
 }
 
@@ -180,13 +199,48 @@ async fn run_sweep(State(surface): State<Surface>, Path(name): Path<String>, hea
     let answer = ask(&surface, &headers, |reply| Command::RunSweep { name: name.clone(), reply }).await;
     match answer {
         Ok(RunAnswer::Started) => (StatusCode::ACCEPTED, format!("sweep {name} starts\n")).into_response(),
-        Ok(RunAnswer::Unknown) => {
-            let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
-            (StatusCode::NOT_FOUND, text).into_response()
-        }
+        Ok(RunAnswer::Unknown) => unknown_sweep(&name),
         Ok(RunAnswer::Refused(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
         Err(refusal) => refusal.into_response(),
     }
+}
+
+async fn pause_sweep(
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let word = "paused: it starts no more, and a run that is under way ends before its next level";
+    set_paused(&surface, &headers, name, true, word).await
+}
+
+async fn resume_sweep(
+    State(surface): State<Surface>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    set_paused(&surface, &headers, name, false, "resumed: it starts when it is due next").await
+}
+
+async fn set_paused(
+    surface: &Surface,
+    headers: &HeaderMap,
+    name: String,
+    paused: bool,
+    word: &str,
+) -> Response {
+    let answer =
+        ask(surface, headers, |reply| Command::PauseSweep { name: name.clone(), paused, reply }).await;
+    match answer {
+        Ok(true) => format!("sweep {name} is {word}\n").into_response(),
+        Ok(false) => unknown_sweep(&name),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn unknown_sweep(name: &str) -> Response {
+    let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 /// Passes a command on and waits for the answer; refuses it where changes are not allowed.
@@ -195,10 +249,11 @@ async fn ask<T>(
     headers: &HeaderMap,
     command: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, (StatusCode, &'static str)> {
-    if !surface.lifecycle {
+    if !surface.lifecycle && !surface.web.asks_for_credential() {
         return Err((
             StatusCode::FORBIDDEN,
-            "requests that change something are off: start tokenprobe with --web.enable-lifecycle to allow them\n",
+            "requests that change something are off: start tokenprobe with --web.enable-lifecycle, or with a \
+             --web.config.file that asks for a credential, to allow them\n",
         ));
     }
     if from_another_site(headers) {
@@ -269,6 +324,7 @@ async fn not_found() -> (StatusCode, &'static str) {
          GET  /-/ready                    the schedule runs\n\
          POST /-/reload                   read the configuration again\n\
          GET  /api/v1/status              what the page shows, as JSON\n\
-         POST /api/v1/sweeps/{name}/run   run a sweep now\n",
+         POST /api/v1/sweeps/{name}/run   run a sweep now\n\
+         POST /api/v1/sweeps/{name}/pause, POST /api/v1/sweeps/{name}/resume\n",
     )
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write as _};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{CellStatus, Latency, Readiness, Status, SweepStatus};
+use super::{BudgetStatus, CellStatus, Latency, Readiness, Status, SweepStatus};
 
 /// The page's style sheet: light or dark as the reader's system is.
 pub(super) const STYLE: &str = include_str!("page.css");
@@ -37,6 +37,7 @@ fn write_page(out: &mut String, status: &Status, readiness: Readiness, now: Date
     )?;
     write_sweeps(out, &status.sweeps, now)?;
     write_cells(out, &status.cells, now)?;
+    write_budgets(out, &status.budgets)?;
     out.write_str(
         "</main>\n<footer>\n<nav><a href=\"metrics\">metrics</a> <a href=\"api/v1/status\">this page as JSON</a> \
          <a href=\"-/healthy\">healthy</a> <a href=\"-/ready\">ready</a></nav>\n\
@@ -60,7 +61,13 @@ fn write_sweeps(out: &mut String, sweeps: &[SweepStatus], now: DateTime<Utc>) ->
             (false, Some(result)) => result.as_str(),
             (false, None) => "not run yet",
         };
-        write!(out, "<tr><th scope=\"row\">{}<td><code>{}</code>", Text(&sweep.name), Text(&sweep.schedule))?;
+        let paused = if sweep.paused { " <small>(paused)</small>" } else { "" };
+        write!(
+            out,
+            "<tr><th scope=\"row\">{}{paused}<td><code>{}</code>",
+            Text(&sweep.name),
+            Text(&sweep.schedule)
+        )?;
         writeln!(
             out,
             "<td>{}<td class=\"{result}\">{result}<td>{}</tr>",
@@ -89,6 +96,31 @@ fn write_cells(out: &mut String, cells: &[CellStatus], now: DateTime<Utc>) -> fm
     )?;
     for cell in cells {
         write_cell(out, cell, now)?;
+    }
+    out.write_str("</tbody>\n</table></div>\n</section>\n")
+}
+
+fn write_budgets(out: &mut String, budgets: &[BudgetStatus]) -> fmt::Result {
+    if budgets.is_empty() {
+        return Ok(());
+    }
+    out.write_str(
+        "<section>\n<h2>Budget</h2>\n<div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">of\
+         <th scope=\"col\">per<th scope=\"col\">unit<th scope=\"col\" class=\"n\">remaining\
+         <th scope=\"col\" class=\"n\">limit</tr></thead>\n<tbody>\n",
+    )?;
+    for budget in budgets {
+        let digits = if budget.unit == "cost" { 4 } else { 0 };
+        writeln!(
+            out,
+            "<tr><th scope=\"row\">{}<td>{}<td>{}<td class=\"n{}\">{:.digits$}<td class=\"n\">{:.digits$}</tr>",
+            Text(&budget.scope),
+            budget.period,
+            budget.unit,
+            if budget.remaining <= 0.0 { " failed" } else { "" },
+            budget.remaining,
+            budget.limit,
+        )?;
     }
     out.write_str("</tbody>\n</table></div>\n</section>\n")
 }

@@ -26,6 +26,23 @@ pub struct Status {
     pub sweeps: Vec<SweepStatus>,
     /// Cells, in the order in which they are run.
     pub cells: Vec<CellStatus>,
+    /// What may still be spent.
+    pub budgets: Vec<BudgetStatus>,
+}
+
+/// What one cap still allows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BudgetStatus {
+    /// `all`, `target:NAME` or `sweep:NAME`.
+    pub scope: String,
+    /// `requests`, `tokens` or `cost`.
+    pub unit: &'static str,
+    /// `hour`, `day` or `month`.
+    pub period: &'static str,
+    /// The most in a period.
+    pub limit: f64,
+    /// What is neither spent nor held for running probes.
+    pub remaining: f64,
 }
 
 /// One sweep.
@@ -37,6 +54,8 @@ pub struct SweepStatus {
     pub schedule: String,
     /// Whether it runs now.
     pub running: bool,
+    /// Whether it is paused by hand.
+    pub paused: bool,
     /// When it last started.
     #[serde(serialize_with = "instant_or_null")]
     pub last_start: Option<DateTime<Utc>>,
@@ -101,7 +120,13 @@ impl Status {
     /// A program that has measured nothing yet.
     #[must_use]
     pub fn new(started_at: DateTime<Utc>) -> Self {
-        Self { version: crate::version::PACKAGE, started_at, sweeps: Vec::new(), cells: Vec::new() }
+        Self {
+            version: crate::version::PACKAGE,
+            started_at,
+            sweeps: Vec::new(),
+            cells: Vec::new(),
+            budgets: Vec::new(),
+        }
     }
 }
 

@@ -142,6 +142,7 @@ fn status() -> Status {
             name: "hourly".into(),
             schedule: "0 0 * * * *".into(),
             running: false,
+            paused: true,
             last_start: minutes(-4),
             last_end: minutes(-1),
             last_result: Some(SweepResult::Completed),
@@ -151,5 +152,12 @@ fn status() -> Status {
             CellStatus::measured(&cell(), &summary(40), now() - TimeDelta::minutes(1)),
             CellStatus::unmeasured(&Cell { concurrency: 16, ..cell() }),
         ],
+        budgets: vec![BudgetStatus {
+            scope: "target:<b>".into(),
+            unit: "requests",
+            period: "day",
+            limit: 1000.0,
+            remaining: 0.0,
+        }],
     }
 }

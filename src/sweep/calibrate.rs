@@ -95,17 +95,24 @@ impl Caller<'_> {
         Answer::Failed
     }
 
-    /// `None` when it was cancelled.
+    /// `None` when it was cancelled, or may not be paid for.
     async fn probe(&mut self, length: u32) -> Option<(f64, Measurement)> {
         let mut halt = self.run.halt.clone();
+        let toll = self.shots.toll();
         let _in_flight = self.run.in_flight.enter();
         let loaded = self.shots.calibrating(length);
         let estimated = loaded.estimated();
+        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let mut reservation = self.run.governor.reserve(&toll.order, worst_case).ok()?;
         let shot = loaded.as_shot();
-        tokio::select! {
-            measurement = caught(self.lane.probe(&shot)) => Some((estimated, measurement)),
-            () = halt.cancelled() => None,
-        }
+        reservation.sent();
+        let measurement = tokio::select! {
+            measurement = caught(self.lane.probe(&shot)) => measurement,
+            () = halt.cancelled() => return None,
+        };
+        let used = toll.used(reservation.held(), &measurement);
+        reservation.settle(used);
+        Some((estimated, measurement))
     }
 
     async fn tell(&mut self, measurement: Measurement) {

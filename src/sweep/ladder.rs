@@ -1,10 +1,21 @@
 //! One ladder: the levels of one model and prompt length, cheap ones first, and the guard that ends the climb.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use super::{Event, Run, calibrate::calibrate, level::Level, shot::Prepared};
+use super::{
+    Event, Run,
+    calibrate::calibrate,
+    gate::{Gate, Pass},
+    level::{Ended, Level},
+    shot::Prepared,
+    toll,
+};
 use crate::{
     analysis::{Capacity, Decided, Examined, Found, Knee, LengthPoint, LevelSummary, Scaling, examine, knee},
+    budget::{Exhausted, Order},
     cell::Cell,
     config::ConnectionPolicy,
     measurement::FailureClass,
@@ -47,7 +58,7 @@ pub struct NotRun {
 }
 
 /// Why a climb ended before its last level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// A failure that every request would meet, at this concurrency.
     Fatal(FailureClass, u32),
@@ -64,6 +75,14 @@ pub enum Cause {
     NotStreaming(u32),
     /// Throughput stopped growing after this concurrency.
     AfterKnee(u32),
+    /// The level would not fit into what may still be spent.
+    Budget(Exhausted),
+    /// The target asked to be left alone for so long, counted from then.
+    HeldOff(Duration),
+    /// Quiet hours have begun.
+    Quiet,
+    /// Paused by hand.
+    Paused,
     /// The whole run was told to stop.
     Stopped,
 }
@@ -80,6 +99,12 @@ impl std::fmt::Display for Cause {
                 "the endpoint does not stream (seen at concurrency {concurrency}): only whole requests can be timed"
             ),
             Self::AfterKnee(knee) => write!(f, "throughput stopped growing after concurrency {knee}"),
+            Self::Budget(exhausted) => exhausted.fmt(f),
+            Self::HeldOff(left) => {
+                write!(f, "the target asked to be left alone for {} more seconds", left.as_secs_f64().ceil())
+            }
+            Self::Quiet => f.write_str("quiet hours"),
+            Self::Paused => f.write_str("paused"),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -87,13 +112,13 @@ impl std::fmt::Display for Cause {
 
 /// Climbs one ladder.
 pub(super) async fn climb(
-    run: &Run,
-    prepared: &Prepared,
+    run: &mut Run,
+    (prepared, gate): (&Prepared, &Gate),
     model: &Arc<str>,
     prompt_tokens: u32,
     other_lengths: &[LengthPoint],
 ) -> LadderReport {
-    let sweep = &run.sweep;
+    let sweep = run.sweep.clone();
     let target = prepared.endpoint.target().name.clone();
     let cell = |concurrency| {
         Arc::new(Cell {
@@ -104,22 +129,23 @@ pub(super) async fn climb(
             concurrency,
         })
     };
-    if let Some(&lowest) = sweep.concurrency.first() {
-        calibrate(run, prepared, &cell(lowest)).await;
-    }
     let mut levels: Vec<LevelSummary> = Vec::new();
     let mut not_run = Vec::new();
     let mut stopped: Option<Cause> = None;
     for &concurrency in &sweep.concurrency {
-        if stopped.is_none() && run.halt.is_stopping() {
-            stopped = Some(Cause::Stopped);
-        }
-        if let Some(cause) = stopped {
-            not_run.push(NotRun { concurrency, reason: cause.to_string() });
-            run.send(Event::LevelNotRun { cell: cell(concurrency), cause }).await;
-            continue;
-        }
         let cell = cell(concurrency);
+        let _pass = match admit(run, (prepared, gate), &cell, stopped.take()).await {
+            Ok(pass) => pass,
+            Err(cause) => {
+                not_run.push(NotRun { concurrency, reason: cause.to_string() });
+                stopped = Some(cause.clone());
+                run.send(Event::LevelNotRun { cell, cause }).await;
+                continue;
+            }
+        };
+        if levels.is_empty() {
+            calibrate(run, prepared, &cell).await;
+        }
         run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
         let pace =
             levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
@@ -132,6 +158,8 @@ pub(super) async fn climb(
             events: run.events.clone(),
             halt: run.halt.clone(),
             in_flight: run.in_flight.clone(),
+            governor: run.governor.clone(),
+            gate: gate.clone(),
         };
         let finished = level.run().await;
         let event = Event::LevelEnded {
@@ -141,8 +169,10 @@ pub(super) async fn climb(
         };
         run.send(event).await;
         levels.push(finished.summary);
-        stopped = match finished.fatal {
-            Some(class) => Some(Cause::Fatal(class, concurrency)),
+        stopped = match finished.ended {
+            Some(Ended::Fatal(class)) => Some(Cause::Fatal(class, concurrency)),
+            Some(Ended::Budget(exhausted)) => Some(Cause::Budget(exhausted)),
+            Some(Ended::HeldOff) => Some(Cause::HeldOff(gate.held_off().unwrap_or_default())),
             None => guard(run, &levels),
         };
     }
@@ -172,6 +202,44 @@ pub(super) async fn climb(
         scaling: capacity.scaling,
         findings,
     }
+}
+
+/// A hold that ends this soon is waited for; a longer one ends the climb.
+const HOLD_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Lets a level begin once its requests fit beside everything in flight, or says why it must not.
+async fn admit(
+    run: &mut Run,
+    (prepared, gate): (&Prepared, &Gate),
+    cell: &Cell,
+    stopped: Option<Cause>,
+) -> Result<Pass, Cause> {
+    if let Some(cause) = stopped {
+        return Err(cause);
+    }
+    while let Some(left) = gate.held_off() {
+        if left > HOLD_WAIT_MAX {
+            return Err(Cause::HeldOff(left));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(left) => {}
+            () = run.halt.stopping() => return Err(Cause::Stopped),
+        }
+    }
+    let pass = gate.pass(&run.fleet.ceiling, cell.concurrency, &mut run.halt).await.ok_or(Cause::Stopped)?;
+    if run.halt.is_stopping() {
+        return Err(Cause::Stopped);
+    }
+    if run.paused.load(Ordering::Relaxed) {
+        return Err(Cause::Paused);
+    }
+    if run.sweep.is_quiet(run.governor.now()) {
+        return Err(Cause::Quiet);
+    }
+    let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target());
+    let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
+    run.governor.covers(&order, worst_case).map_err(Cause::Budget)?;
+    Ok(pass)
 }
 
 /// Why the climb should end after the latest level, if it should.

@@ -23,10 +23,12 @@ use super::{
     Event, Halt, InFlight, Role,
     caught::caught,
     delay,
+    gate::Gate,
     shot::{Prepared, Shots},
 };
 use crate::{
     analysis::{FullWindow, LevelSummary, Sample, summarize},
+    budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
     measurement::{FailureClass, GapSketch, Measurement},
@@ -47,14 +49,27 @@ pub(super) struct Level {
     pub(super) events: mpsc::Sender<Event>,
     pub(super) halt: Halt,
     pub(super) in_flight: InFlight,
+    pub(super) governor: Governor,
+    pub(super) gate: Gate,
 }
 
 /// What a level came to.
 pub(super) struct Finished {
     pub(super) summary: LevelSummary,
     pub(super) delays: GapSketch,
+    /// Why it ended before its time, and the climb with it.
+    pub(super) ended: Option<Ended>,
+}
+
+/// Why a level sends nothing more, whatever it was still to measure.
+#[derive(Debug, Clone)]
+pub(super) enum Ended {
     /// A failure that the next level would meet as well.
-    pub(super) fatal: Option<FailureClass>,
+    Fatal(FailureClass),
+    /// The next probe would have passed a cap.
+    Budget(Exhausted),
+    /// The target asked to be left alone.
+    HeldOff,
 }
 
 impl Level {
@@ -71,12 +86,13 @@ impl Level {
         join(&mut workers, &floor, level.halt.clone()).await;
         let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
-        // A level that a fatal failure ended is a failed one; only one that was told to stop says nothing.
-        let incomplete =
-            floor.fatal.get().is_none() && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        let ended = floor.ended.get().cloned();
+        // A level that the target ended is a failed one; only one that we ended says nothing.
+        let by_us = matches!(ended, None | Some(Ended::Budget(_)));
+        let incomplete = by_us && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
         summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
-        Finished { summary, delays: delays.sampled, fatal: floor.fatal.get().copied() }
+        Finished { summary, delays: delays.sampled, ended }
     }
 }
 
@@ -117,7 +133,7 @@ struct Floor {
     over: watch::Sender<bool>,
     first_measured: OnceLock<Instant>,
     drained: OnceLock<Instant>,
-    fatal: OnceLock<FailureClass>,
+    ended: OnceLock<Ended>,
     samples: Mutex<Vec<Sample>>,
 }
 
@@ -135,14 +151,14 @@ impl Floor {
             over: watch::Sender::new(false),
             first_measured: OnceLock::new(),
             drained: OnceLock::new(),
-            fatal: OnceLock::new(),
+            ended: OnceLock::new(),
             samples: Mutex::default(),
         }
     }
 
     /// What a worker does next, after its first probe. `None`: nothing.
     fn next_role(&self, filled: bool) -> Option<Role> {
-        if self.fatal.get().is_some() {
+        if self.ended.get().is_some() {
             return None;
         }
         if self.started.load(Ordering::Acquire) < self.concurrency || take(&self.warmups) {
@@ -165,8 +181,8 @@ impl Floor {
         }
     }
 
-    fn stop(&self, class: FailureClass) {
-        self.fatal.get_or_init(|| class);
+    fn stop(&self, why: Ended) {
+        self.ended.get_or_init(|| why);
         self.release();
     }
 
@@ -246,24 +262,39 @@ impl Worker {
             () = sleep_until(due) => {}
             () = self.halt.stopping() => return false,
         }
-        self.floor.fatal.get().is_none()
+        self.floor.ended.get().is_none()
     }
 
-    /// One probe; `None` when it was a filler and is no longer needed.
+    /// One probe; `None` when it was a filler and is no longer needed, or may not be paid for.
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
-        let _in_flight = self.level.in_flight.enter();
+        let toll = self.shots.toll();
         let loaded = self.shots.next(role);
+        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
+            Ok(reservation) => reservation,
+            Err(exhausted) => {
+                self.floor.stop(Ended::Budget(exhausted));
+                return None;
+            }
+        };
+        let _in_flight = self.level.in_flight.enter();
         let shot = loaded.as_shot();
+        reservation.sent();
         let probe = caught(self.lane.probe(&shot));
-        if role != Role::Filler {
-            return Some(probe.await);
-        }
-        let mut over = self.floor.over.subscribe();
-        tokio::select! {
-            biased;
-            measurement = probe => Some(measurement),
-            _ = over.wait_for(|over| *over) => None,
-        }
+        let measurement = if role == Role::Filler {
+            let mut over = self.floor.over.subscribe();
+            tokio::select! {
+                biased;
+                measurement = probe => measurement,
+                // Dropped: what became of it nobody will say, so the reservation counts in full.
+                _ = over.wait_for(|over| *over) => return None,
+            }
+        } else {
+            probe.await
+        };
+        let used = toll.used(reservation.held(), &measurement);
+        reservation.settle(used);
+        Some(measurement)
     }
 
     /// Takes note of a measurement and passes it on.
@@ -278,14 +309,17 @@ impl Worker {
         let failure = measurement.outcome.failure();
         let fatal = failure.filter(|failure| super::is_fatal(failure, role)).map(|failure| failure.class);
         // A target that refuses the very first request has failed it, warm-up or not.
-        let role = if fatal.is_some() { Role::Measured } else { role };
+        let held_off = self.level.gate.hold_off(&measurement);
+        let role = if fatal.is_some() || held_off { Role::Measured } else { role };
         if index == 0 {
             let length = measurement.timeline.end;
             self.floor.pace.send_if_modified(|pace| pace.is_none().then(|| *pace = Some(length)).is_some());
         }
         self.floor.record(&measurement, started, role);
         if let Some(class) = fatal {
-            self.floor.stop(class);
+            self.floor.stop(Ended::Fatal(class));
+        } else if held_off {
+            self.floor.stop(Ended::HeldOff);
         }
         let trace_id = self.shots.trace_id();
         let event = Event::Probed {

@@ -6,22 +6,25 @@
 mod calibrate;
 mod caught;
 mod delay;
+mod gate;
 mod halt;
 mod kept_waiting;
 mod ladder;
 mod level;
 mod shot;
+mod toll;
 
 use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
+use self::gate::{Ceiling, Gate};
 pub use self::{
     delay::DELAY_BOUNDS,
     halt::{Brake, Halt, Stop, brake},
@@ -30,6 +33,7 @@ pub use self::{
 };
 use crate::{
     analysis::{LengthPoint, LevelSummary},
+    budget::{Exhausted, Governor},
     cell::Cell,
     config::{Sweep, Target},
     measurement::{Failure, FailureClass, GapSketch, Measurement},
@@ -142,33 +146,52 @@ impl Drop for InFlightGuard {
 
 /// The targets as they are probed: shared by all sweeps, so that two of them do not load one target at once.
 #[derive(Debug, Clone, Default)]
-pub struct Fleet(HashMap<Arc<str>, (Prepared, Arc<Semaphore>)>);
+pub struct Fleet {
+    members: HashMap<Arc<str>, (Prepared, Gate)>,
+    ceiling: Ceiling,
+}
 
 impl Fleet {
-    /// Adds a prepared target. One that `before` knows by the same name shares its permit with it, so that a
-    /// sweep still running on an old configuration holds off the sweeps of the new one.
+    /// A fleet without targets, under a ceiling of requests in flight over everything. What `before` has in flight
+    /// under the same ceiling counts.
+    #[must_use]
+    pub fn under(max_in_flight: u32, before: &Self) -> Self {
+        Self { members: HashMap::new(), ceiling: Ceiling::new(Some(max_in_flight), Some(&before.ceiling)) }
+    }
+
+    /// Adds a prepared target. One that `before` knows by the same name shares its gate with it, so that a sweep
+    /// still running on an old configuration holds off the sweeps of the new one.
     pub fn insert(&mut self, prepared: Prepared, before: &Self) {
         let target = prepared.endpoint.target();
-        let standing = before.0.get(&target.name);
-        let permits = match standing {
-            Some((old, permits)) if old.endpoint.target().allow_overlap == target.allow_overlap => {
-                permits.clone()
-            }
-            _ if target.allow_overlap => Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
-            _ => Arc::new(Semaphore::new(1)),
-        };
-        self.0.insert(target.name.clone(), (prepared, permits));
+        let standing = before.members.get(&target.name).map(|(_, gate)| gate);
+        let gate = Gate::new(target.allow_overlap, target.max_in_flight, standing);
+        self.members.insert(target.name.clone(), (prepared, gate));
     }
 
     /// How to reach a target by name.
     #[must_use]
     pub fn endpoint(&self, target: &str) -> Option<&Endpoint> {
-        self.0.get(target).map(|(prepared, _)| &*prepared.endpoint)
+        self.members.get(target).map(|(prepared, _)| &*prepared.endpoint)
     }
 
-    fn member(&self, target: &Target) -> Option<&(Prepared, Arc<Semaphore>)> {
-        self.0.get(&target.name)
+    fn member(&self, target: &Target) -> Option<&(Prepared, Gate)> {
+        self.members.get(&target.name)
     }
+}
+
+/// Whether a budget lets a sweep do anything at all: the cheapest level of one of its models fits.
+///
+/// # Errors
+/// The cap under which it does not.
+pub fn affordable(sweep: &Sweep, governor: &Governor) -> Result<(), Exhausted> {
+    let mut refused = Ok(());
+    for (order, amount) in toll::cheapest(sweep) {
+        match governor.covers(&order, amount) {
+            Ok(()) => return Ok(()),
+            Err(exhausted) => refused = Err(exhausted),
+        }
+    }
+    refused
 }
 
 /// One run of one sweep.
@@ -186,6 +209,10 @@ pub struct Run {
     pub halt: Halt,
     /// Counts the probes.
     pub in_flight: InFlight,
+    /// What may be spent.
+    pub governor: Governor,
+    /// Turned on to let no further level begin.
+    pub paused: Arc<AtomicBool>,
 }
 
 impl Run {
@@ -193,24 +220,21 @@ impl Run {
     pub async fn run(mut self) -> SweepReport {
         let mut ladders = Vec::new();
         for (target, models) in self.sweep.targets.clone() {
-            let Some((prepared, permits)) = self.fleet.member(&target).cloned() else { continue };
+            let Some((prepared, gate)) = self.fleet.member(&target).cloned() else { continue };
             // Another sweep may be loading this target: its load would be measured as the target's latency.
-            let permit = tokio::select! {
-                permit = permits.acquire_owned() => permit,
-                () = self.halt.stopping() => break,
-            };
+            let Some(turn) = gate.turn(&mut self.halt).await else { break };
             for model in &models {
                 let mut lengths = Vec::new();
-                for &prompt_tokens in &self.sweep.prompt_tokens {
-                    let report = ladder::climb(&self, &prepared, model, prompt_tokens, &lengths).await;
-                    lengths.extend(
-                        report.levels.first().and_then(|level| LengthPoint::of(level, prompt_tokens)),
-                    );
+                for prompt_tokens in self.sweep.prompt_tokens.clone() {
+                    let place = (&prepared, &gate);
+                    let report = ladder::climb(&mut self, place, model, prompt_tokens, &lengths).await;
+                    let lowest = report.levels.first();
+                    lengths.extend(lowest.and_then(|level| LengthPoint::of(level, prompt_tokens)));
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
                     ladders.push(report);
                 }
             }
-            drop(permit);
+            drop(turn);
         }
         let any_ok = ladders.iter().flat_map(|ladder| &ladder.levels).any(|level| level.ok > 0);
         let result = if self.halt.is_stopping() {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::Role;
+use super::{Role, toll::Toll};
 use crate::{
     analysis::LevelSummary,
     cell::Cell,
@@ -126,10 +126,11 @@ impl Prepared {
         true
     }
 
-    /// The shape of a prompt of the wanted length, as far as it is known how the model counts.
-    fn shape(&self, key: &CalibrationKey, tokens: u32) -> Shape {
+    /// The shape of a prompt of the wanted length, and whether it is known how the model counts it.
+    fn shape(&self, key: &CalibrationKey, tokens: u32) -> (Shape, bool) {
         let calibration = self.calibrations().get(key).and_then(|counting| counting.calibration());
-        calibration.map_or(Shape::new(tokens, key.language), |line| line.shape(tokens, key.language))
+        let uncalibrated = (Shape::new(tokens, key.language), false);
+        calibration.map_or(uncalibrated, |line| (line.shape(tokens, key.language), true))
     }
 
     fn verify(&self, key: &CalibrationKey, reading: Reading) {
@@ -168,6 +169,7 @@ pub(super) struct Shots {
     prepared: Prepared,
     gap_bounds: Arc<[f64]>,
     trace_id: TraceId,
+    toll: Toll,
 }
 
 /// One probe with its own prompt.
@@ -176,6 +178,7 @@ pub(super) struct Loaded<'a> {
     prompt: String,
     include_usage: bool,
     max_tokens: u32,
+    expected_tokens: Option<f64>,
 }
 
 impl Shots {
@@ -193,23 +196,30 @@ impl Shots {
             prepared: prepared.clone(),
             gap_bounds,
             trace_id: TraceId::random(),
+            toll: Toll::new(cell, settings, prepared.endpoint.target()),
         }
+    }
+
+    /// What its probes cost.
+    pub(super) fn toll(&self) -> Toll {
+        self.toll.clone()
     }
 
     /// The next probe, with a fresh prompt and trace id.
     pub(super) fn next(&mut self, role: Role) -> Loaded<'_> {
-        let shape = self.prepared.shape(&self.key, self.cell.prompt_tokens);
+        let (shape, calibrated) = self.prepared.shape(&self.key, self.cell.prompt_tokens);
+        let expected = calibrated.then_some(f64::from(self.cell.prompt_tokens));
         let prompt = self.write(shape);
         // Only what is verified is estimated: that reads the whole prompt once more.
         self.estimated = (role == Role::WarmUp).then(|| estimate_tokens(&prompt));
-        self.load(prompt, self.settings.output_tokens_max())
+        self.load(prompt, self.settings.output_tokens_max(), expected)
     }
 
     /// A probe with a prompt of this estimated length and a short answer.
     pub(super) fn calibrating(&mut self, length: u32) -> Loaded<'_> {
         let prompt = self.write(Shape::new(length, self.settings.prompt_language));
         self.estimated = Some(estimate_tokens(&prompt));
-        self.load(prompt, self.settings.output_tokens_max().min(calibration::MAX_TOKENS))
+        self.load(prompt, self.settings.output_tokens_max().min(calibration::MAX_TOKENS), None)
     }
 
     /// Compares the server's count of the latest prompt with what was expected.
@@ -229,10 +239,10 @@ impl Shots {
         prompt::build(nonce, shape)
     }
 
-    fn load(&mut self, prompt: String, max_tokens: u32) -> Loaded<'_> {
+    fn load(&mut self, prompt: String, max_tokens: u32, expected_tokens: Option<f64>) -> Loaded<'_> {
         self.trace_id = TraceId::random();
         let include_usage = self.prepared.asks_usage(&self.cell.model);
-        Loaded { shots: self, prompt, include_usage, max_tokens }
+        Loaded { shots: self, prompt, include_usage, max_tokens, expected_tokens }
     }
 
     /// The trace id of the latest probe.
@@ -250,6 +260,11 @@ impl Loaded<'_> {
     /// The prompt's length as we estimate it; 0 where it is of no interest.
     pub(super) fn estimated(&self) -> f64 {
         self.shots.estimated.unwrap_or(0.0)
+    }
+
+    /// About how many tokens the prompt has: as many as were wanted, once it is known how the model counts.
+    pub(super) fn prompt_tokens(&self) -> f64 {
+        self.expected_tokens.unwrap_or_else(|| estimate_tokens(&self.prompt))
     }
 
     pub(super) fn as_shot(&self) -> Shot<'_> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokenprobe::{
     analysis::Finding,
+    budget::Governor,
     config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Sweep, Target},
     probe::Endpoint,
     protocol::Protocol,
@@ -45,6 +46,8 @@ impl Site {
             events,
             halt,
             in_flight: InFlight::default(),
+            governor: Governor::unlimited(),
+            paused: Arc::default(),
         };
         let count = async {
             let mut calibrating = 0;

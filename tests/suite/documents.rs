@@ -78,6 +78,25 @@ fn every_alert_has_its_runbook_and_its_proof() {
     );
 }
 
+/// The operator's resource cannot name a file, and kustomize does not read outside of its folder: hence a copy.
+#[test]
+fn the_rules_for_the_operator_are_those_of_prometheus() {
+    let mut text = String::from("# Written by the tests from deploy/prometheus/rules.\n");
+    for name in ["tokenprobe-alerts", "tokenprobe-recording"] {
+        let rules = fs::read_to_string(format!("deploy/prometheus/rules/{name}.yaml")).unwrap();
+        write!(
+            text,
+            "---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: {name}\nspec:\n"
+        )
+        .unwrap();
+        for line in rules.lines().skip_while(|line| line.starts_with('#')) {
+            let indent = if line.is_empty() { "" } else { "  " };
+            writeln!(text, "{indent}{line}").unwrap();
+        }
+    }
+    rewrite(Path::new("deploy/kubernetes/prometheusrule.yaml"), &text);
+}
+
 /// A metric that a text names, with the labels that it names right behind.
 struct Use {
     name: String,

@@ -75,6 +75,13 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts the daemon on a configuration and waits until it is ready.
     pub(crate) async fn start(config: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let daemon = Self::start_unready(config, args, environment).await;
+        daemon.until("it is ready", async |daemon| daemon.get("/-/ready").await.0 == 200).await;
+        daemon
+    }
+
+    /// Starts the daemon and waits only until it listens.
+    pub(crate) async fn start_unready(config: &str, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("tokenprobe.toml"), config).unwrap();
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
@@ -85,7 +92,6 @@ impl Daemon {
         let child = command.spawn().unwrap();
         let mut daemon = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), dir };
         daemon.address = daemon.listening().await;
-        daemon.until("it is ready", async |daemon| daemon.get("/-/ready").await.0 == 200).await;
         daemon
     }
 

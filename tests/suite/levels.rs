@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokenprobe::{
     analysis::Knee,
+    budget::Governor,
     config::{BaseUrl, Redactor, Sweep, Target},
     measurement::{ConnectionUse, FailureClass, Measurement},
     probe::Endpoint,
@@ -42,6 +43,8 @@ async fn overlapping(server: &Server, allowed: bool) {
             events: events.clone(),
             halt: halt.clone(),
             in_flight: InFlight::default(),
+            governor: Governor::unlimited(),
+            paused: Arc::default(),
         };
         runs.spawn(run.run());
     }
@@ -98,6 +101,8 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
         events,
         halt,
         in_flight: in_flight.clone(),
+        governor: Governor::unlimited(),
+        paused: Arc::default(),
     };
     let listen = async {
         let (mut probes, mut not_run) = (Vec::new(), Vec::new());

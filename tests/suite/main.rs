@@ -14,6 +14,7 @@
     reason = "tests say what they mean, and what fails here fails the test"
 )]
 
+mod archive;
 mod calibration;
 mod cli;
 mod corpus;
@@ -21,6 +22,7 @@ mod credentials;
 mod dashboards;
 mod documents;
 mod fake_clock;
+mod guard;
 mod harness;
 mod levels;
 mod readme;

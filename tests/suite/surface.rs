@@ -5,7 +5,7 @@ use std::{io::Read as _, net::SocketAddr, sync::Arc, time::Duration};
 use reqwest::{Client, Method, Response, StatusCode};
 use tokenprobe::{
     metrics::{Layout, Metrics},
-    server::{Command, Readiness, RunAnswer, Status, Surface, serve},
+    server::{Command, Readiness, RunAnswer, Status, Surface, Web, serve},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -39,6 +39,7 @@ async fn served(lifecycle: bool) -> Served {
         readiness: readiness_seen,
         commands: sender,
         lifecycle,
+        web: Web::open(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

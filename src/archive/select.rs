@@ -1,0 +1,130 @@
+//! Which run a person means: a number, `latest`, a date, `last week`.
+//!
+//! Pure up to the look-up itself: now is an argument.
+
+use std::{fmt, str::FromStr};
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+
+use super::{
+    read::{RunFilter, RunListing},
+    store::Store,
+};
+
+/// A run, as it is named on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Selector {
+    /// By its number.
+    Id(i64),
+    /// The latest, the one before it, and so on.
+    Latest(u32),
+    /// The last of a day (UTC).
+    Day(NaiveDate),
+    /// The one that started last at or before this.
+    At(DateTime<Utc>),
+    /// The one that started last, this long ago or longer.
+    Ago(TimeDelta),
+}
+
+/// Why no run was found.
+#[derive(Debug)]
+pub enum SelectError {
+    /// There is none.
+    None(Selector),
+    /// The file cannot be read.
+    Sqlite(rusqlite::Error),
+}
+
+impl FromStr for Selector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim().to_ascii_lowercase();
+        match text.as_str() {
+            "latest" | "last" | "now" => return Ok(Self::Latest(0)),
+            "previous" | "before" => return Ok(Self::Latest(1)),
+            "yesterday" => return Ok(Self::Ago(TimeDelta::days(1))),
+            "last week" | "last-week" => return Ok(Self::Ago(TimeDelta::days(7))),
+            "last month" | "last-month" => return Ok(Self::Ago(TimeDelta::days(30))),
+            _ => {}
+        }
+        if let Ok(id) = text.trim_start_matches('#').parse() {
+            return Ok(Self::Id(id));
+        }
+        if let Ok(day) = text.parse() {
+            return Ok(Self::Day(day));
+        }
+        if let Ok(at) = DateTime::parse_from_rfc3339(&text) {
+            return Ok(Self::At(at.to_utc()));
+        }
+        let ago = text.strip_suffix("ago").and_then(|length| humantime::parse_duration(length.trim()).ok());
+        ago.and_then(|length| TimeDelta::from_std(length).ok()).map(Self::Ago).ok_or_else(|| {
+            "is not a run: write its number (`tokenprobe history` lists them), latest, previous, a date like \
+             2026-06-01 or 2026-06-01T12:00:00Z, \"3 days ago\", yesterday, \"last week\" or \"last month\""
+                .to_owned()
+        })
+    }
+}
+
+impl Selector {
+    /// The run that is meant, among those of `sweep` when it is named.
+    ///
+    /// # Errors
+    /// There is none, or the file cannot be read.
+    pub fn find(
+        self,
+        store: &Store,
+        sweep: Option<&str>,
+        now: DateTime<Utc>,
+    ) -> Result<RunListing, SelectError> {
+        let filter = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>, limit| RunFilter {
+            sweep: sweep.map(str::to_owned),
+            from: from.map(|at| at.timestamp_millis()),
+            to: to.map(|at| at.timestamp_millis().saturating_add(1)),
+            limit: Some(limit),
+        };
+        let last_of = |filter: RunFilter| store.runs(&filter).map(|runs| runs.into_iter().next_back());
+        let found = match self {
+            Self::Id(id) => store.run(id).map(|run| run.map(|run| run.listing)),
+            Self::Latest(nth) => {
+                store.runs(&filter(None, None, nth + 1)).map(|runs| runs.into_iter().nth(nth as usize))
+            }
+            Self::Day(day) => {
+                let start = day.and_time(chrono::NaiveTime::MIN).and_utc();
+                last_of(filter(Some(start), Some(start + TimeDelta::days(1) - TimeDelta::milliseconds(1)), 1))
+            }
+            Self::At(at) => last_of(filter(None, Some(at), 1)),
+            Self::Ago(length) => last_of(filter(None, now.checked_sub_signed(length), 1)),
+        };
+        found.map_err(SelectError::Sqlite)?.ok_or(SelectError::None(self))
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "with number {id}"),
+            Self::Latest(0) => f.write_str("at all"),
+            Self::Latest(nth) => write!(f, "{nth} before the latest"),
+            Self::Day(day) => write!(f, "on {day} (UTC)"),
+            Self::At(at) => write!(f, "at or before {at}"),
+            Self::Ago(length) => {
+                let length = length.to_std().unwrap_or_default();
+                write!(f, "{} ago or earlier", humantime::format_duration(length))
+            }
+        }
+    }
+}
+
+impl fmt::Display for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None(selector) => {
+                write!(f, "the archive has no run {selector}; `tokenprobe history` lists them")
+            }
+            Self::Sqlite(error) => write!(f, "the archive cannot be read: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SelectError {}

@@ -1,0 +1,127 @@
+//! One ledger shared by everything that sends probes, and the reservations that travel with them.
+//!
+//! The door through which the wall clock reaches the ledger. A reservation that is dropped before its probe was sent
+//! gives back what it held; one whose probe was sent and whose end nobody saw counts in full.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+
+use super::{Amount, Caps, Exhausted, Ledger, Order, Remaining, Spent};
+
+/// Guards the caps; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Governor {
+    ledger: Arc<Mutex<Ledger>>,
+    clock: fn() -> DateTime<Utc>,
+}
+
+/// An amount held for one probe.
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped at once holds nothing"]
+pub struct Reservation {
+    governor: Governor,
+    order: Order,
+    held: Amount,
+    /// What counts if this is dropped.
+    dropped: Amount,
+}
+
+impl Governor {
+    /// Caps on which nothing is spent, by the system's clock.
+    #[must_use]
+    pub fn new(caps: Caps) -> Self {
+        Self::with_clock(caps, Utc::now)
+    }
+
+    /// The same by another clock.
+    #[must_use]
+    pub fn with_clock(caps: Caps, clock: fn() -> DateTime<Utc>) -> Self {
+        Self { ledger: Arc::new(Mutex::new(Ledger::new(caps))), clock }
+    }
+
+    /// No caps: for what a person starts by hand and watches.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self::new(Caps::none())
+    }
+
+    /// Holds the worst case of one probe.
+    ///
+    /// # Errors
+    /// The cap that it would pass.
+    pub fn reserve(&self, order: &Order, worst_case: Amount) -> Result<Reservation, Exhausted> {
+        self.ledger().hold(order, worst_case, self.now())?;
+        Ok(Reservation {
+            governor: self.clone(),
+            order: order.clone(),
+            held: worst_case,
+            dropped: Amount::default(),
+        })
+    }
+
+    /// Whether this much fits now, nothing held.
+    ///
+    /// # Errors
+    /// The cap that it would pass.
+    pub fn covers(&self, order: &Order, amount: Amount) -> Result<(), Exhausted> {
+        self.ledger().covers(order, amount, self.now())
+    }
+
+    /// Goes over to other caps; what was spent stays spent.
+    pub fn adopt(&self, caps: Caps) {
+        self.ledger().adopt(caps, self.now());
+    }
+
+    /// What every cap still allows.
+    #[must_use]
+    pub fn remaining(&self) -> Vec<Remaining> {
+        self.ledger().remaining(self.now())
+    }
+
+    /// What was spent in the current periods, to be kept over a restart.
+    #[must_use]
+    pub fn export(&self) -> Vec<Spent> {
+        self.ledger().export()
+    }
+
+    /// Adds what an earlier process spent.
+    pub fn import(&self, spent: &[Spent]) {
+        self.ledger().import(spent, self.now());
+    }
+
+    /// The wall clock by which periods and quiet hours go.
+    #[must_use]
+    pub fn now(&self) -> DateTime<Utc> {
+        (self.clock)()
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    /// The probe leaves now: whatever becomes of it, it counts.
+    pub fn sent(&mut self) {
+        self.dropped = self.held;
+    }
+
+    /// What was held before the probe.
+    #[must_use]
+    pub fn held(&self) -> Amount {
+        self.held
+    }
+
+    /// The probe used this much.
+    pub fn settle(mut self, used: Amount) {
+        self.dropped = used;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let now = self.governor.now();
+        self.governor.ledger().settle(&self.order, self.held, self.dropped, now);
+    }
+}

@@ -1,0 +1,464 @@
+//! Carries out the steps against one model of one target, and stops at the first that fails.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use tokio::task::JoinSet;
+
+use super::checklist::{Line, Result, Step};
+use crate::{
+    cli::suggest,
+    config::{BaseUrl, ConnectionPolicy, Credential, Redactor, Target, process_environment},
+    measurement::{Failure, FailureClass, Measurement, TokenSource},
+    probe::{Endpoint, Inspection, Lane, Shot, TraceId},
+    prompt::{self, Nonce, Shape},
+    protocol::{Ask, MaxTokensField, Timeouts},
+    sweep::Prepared,
+};
+
+/// Few, and yet enough for several reads.
+const MAX_TOKENS: u32 = 16;
+const PROMPT_TOKENS: u32 = 60;
+/// Long enough for several blocks of a prefix cache, and cheap.
+const CACHED_PROMPT_TOKENS: u32 = 600;
+/// A certificate that ends this soon deserves a word.
+const EXPIRY_DAYS_MIN: i64 = 21;
+/// More of a fresh prompt than this in the cache, and it is not fresh.
+const COLD_CACHED_MAX: f64 = 0.2;
+/// Less of a repeated prompt than this, and there is no cache to speak of.
+const WARM_CACHED_MIN: f64 = 0.5;
+/// Variables by which other programs find a proxy. We do not.
+const PROXY_VARIABLES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
+/// One model of one target under examination.
+pub(super) struct Examination {
+    pub(super) prepared: Prepared,
+    pub(super) redactor: Arc<Redactor>,
+    pub(super) model: Arc<str>,
+    pub(super) timeouts: Timeouts,
+    pub(super) lines: Vec<Line>,
+}
+
+/// A step failed, and its line is written: go no further.
+struct Stop;
+
+impl Examination {
+    /// Carries out all steps, or as many as succeed. `true` when none failed.
+    pub(super) async fn run(&mut self) -> bool {
+        self.steps().await.is_ok()
+    }
+
+    async fn steps(&mut self) -> std::result::Result<(), Stop> {
+        self.configuration();
+        self.connection().await?;
+        self.answer().await?;
+        self.cache().await?;
+        self.load(2, Step::Concurrency2).await?;
+        self.load(4, Step::Concurrency4).await
+    }
+
+    fn target(&self) -> &Target {
+        self.prepared.endpoint.target()
+    }
+
+    fn pass(&mut self, step: Step, detail: impl Into<String>) {
+        self.lines.push(Line { step, result: Result::Ok, detail: detail.into(), mend: String::new() });
+    }
+
+    fn warn(&mut self, step: Step, detail: impl Into<String>, mend: impl Into<String>) {
+        self.lines.push(Line { step, result: Result::Warning, detail: detail.into(), mend: mend.into() });
+    }
+
+    fn fail(&mut self, step: Step, detail: impl Into<String>, mend: impl Into<String>) -> Stop {
+        self.lines.push(Line { step, result: Result::Failed, detail: detail.into(), mend: mend.into() });
+        Stop
+    }
+
+    fn configuration(&mut self) {
+        let target = self.target();
+        let url = target.base_url.join(&target.protocol.path(&self.model));
+        let credential = match &target.credential {
+            Credential::None => "no key".to_owned(),
+            Credential::Keys(keys) => match keys.as_slice() {
+                [key] => format!("key from {}", key.source()),
+                keys => format!("{} keys in turn", keys.len()),
+            },
+            Credential::OAuth2(_) => "OAuth 2 token".to_owned(),
+            Credential::Command(_) => "token from a command".to_owned(),
+            Credential::Aws(_) => "AWS signature".to_owned(),
+        };
+        let padded =
+            matches!(&target.credential, Credential::Keys(keys) if keys.iter().any(|key| key.was_padded()));
+        let ignored =
+            PROXY_VARIABLES.iter().find(|name| process_environment(name).is_ok_and(|v| !v.is_empty()));
+        let ignored = ignored.filter(|_| target.proxy.is_none());
+        let proxy = if target.proxy.is_some() { ", through a proxy" } else { "" };
+        let detail = format!("POST {url}, {credential}{proxy}");
+        if padded {
+            let mend =
+                "the stored key has white space around it; it is sent without, but mend it at its source";
+            self.warn(Step::Configuration, detail, mend);
+        } else if let Some(name) = ignored {
+            let mend =
+                format!("{name} is set and ignored: set `proxy` of the target (--proxy) if it is needed");
+            self.warn(Step::Configuration, detail, mend);
+        } else {
+            self.pass(Step::Configuration, detail);
+        }
+    }
+
+    /// DNS, TCP and TLS, by opening a connection.
+    async fn connection(&mut self) -> std::result::Result<(), Stop> {
+        let Inspection { dns, tcp, tls, security, failure } =
+            self.prepared.endpoint.inspect(self.timeouts.connect).await;
+        let failed_at = failure.as_ref().map(|failure| failing_step(failure, tcp.is_some(), tls.is_some()));
+        for (step, took) in [(Step::Dns, dns), (Step::Tcp, tcp), (Step::Tls, tls)] {
+            if let (Some(failure), true) = (&failure, failed_at == Some(step)) {
+                let (detail, mend) = split_hint(&failure.message);
+                return Err(self.fail(step, detail, mend));
+            }
+            match (step, took) {
+                (Step::Dns, None) => self.pass(step, "not needed: the host is an address"),
+                (Step::Dns, Some(took)) => self.pass(step, format!("resolved in {}", millis(took))),
+                (_, Some(took)) if step == Step::Tcp => {
+                    self.pass(step, format!("connected in {}", millis(took)))
+                }
+                (Step::Tls, _) if !self.target().base_url.is_tls() => {
+                    self.pass(step, "not used: the base URL is http")
+                }
+                _ => {}
+            }
+        }
+        let Some(security) = security else { return Ok(()) };
+        let http = if security.http2 { "h2" } else { "http/1.1" };
+        let chain = match security.certificates {
+            1 => "1 certificate".to_owned(),
+            more => format!("chain of {more} certificates"),
+        };
+        let trust = if self.target().tls.insecure_skip_verify { ", not verified" } else { "" };
+        let version = security.version.replace("TLSv1_", "TLS 1.");
+        let days = security.not_after.map(|end| (end, (end - Utc::now()).num_days()));
+        let until = days.map_or_else(String::new, |(end, days)| {
+            format!(" until {} ({days} days)", end.format("%Y-%m-%d"))
+        });
+        let took = tls.map(millis).unwrap_or_default();
+        let detail = format!("{version}, {http}, {chain}{until}{trust}, in {took}");
+        match days {
+            Some((_, days)) if days < EXPIRY_DAYS_MIN => {
+                self.warn(Step::Tls, detail, "the certificate ends soon: renew it");
+            }
+            _ => self.pass(Step::Tls, detail),
+        }
+        Ok(())
+    }
+
+    /// HTTP, credential, model, stream and usage, by one small request.
+    async fn answer(&mut self) -> std::result::Result<(), Stop> {
+        let measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
+        let listed = self.prepared.endpoint.served_models().await;
+        let failing = measurement.outcome.failure().map(|failure| (answering_step(failure), failure.clone()));
+        for step in [Step::Http, Step::Credential, Step::Model, Step::Stream] {
+            if let Some((at, failure)) = failing.as_ref().filter(|(at, _)| *at == step) {
+                let (detail, hint) = split_hint(&failure.message);
+                let mend = self.mend(failure).await.unwrap_or(hint);
+                return Err(self.fail(*at, detail, mend));
+            }
+            let detail = match step {
+                Step::Credential if matches!(self.target().credential, Credential::None) => {
+                    "none was asked for".to_owned()
+                }
+                Step::Credential => "accepted".to_owned(),
+                Step::Model => self.model_line(listed.as_deref().ok(), &measurement),
+                Step::Stream => stream_line(&measurement),
+                _ => {
+                    format!("answered after {}", measurement.timeline.headers.map(millis).unwrap_or_default())
+                }
+            };
+            self.pass(step, detail);
+        }
+        self.usage(&measurement);
+        Ok(())
+    }
+
+    fn model_line(&self, listed: Option<&[String]>, measurement: &Measurement) -> String {
+        let listed = match listed {
+            Some(listed) if listed.iter().any(|name| **name == *self.model) => {
+                format!("one of {} listed", listed.len())
+            }
+            Some(listed) => format!("served, though not among the {} listed", listed.len()),
+            None => "served; the endpoint has no list".to_owned(),
+        };
+        match measurement.served_model.as_deref().filter(|served| *served != &*self.model) {
+            Some(served) => format!("{listed}; answers call it \"{served}\""),
+            None => listed,
+        }
+    }
+
+    fn usage(&mut self, measurement: &Measurement) {
+        let tokens = &measurement.tokens;
+        let counted = !matches!(tokens.source, TokenSource::ChunkCount | TokenSource::None);
+        match (tokens.prompt, tokens.output) {
+            (Some(prompt), Some(output)) if counted => {
+                self.pass(Step::Usage, format!("{prompt} prompt tokens, {output} output tokens"));
+            }
+            _ => self.warn(
+                Step::Usage,
+                "the server does not count its tokens",
+                "time per output token stays unknown: enable usage in streams (stream_options.include_usage)",
+            ),
+        }
+    }
+
+    /// What the prefix cache does with a fresh prompt, and with one that repeats.
+    async fn cache(&mut self) -> std::result::Result<(), Stop> {
+        let nonce = Nonce::Fresh(fastrand::u64(..));
+        let mut ratios = Vec::new();
+        for _ in 0..2 {
+            let measurement = self.probe(nonce, CACHED_PROMPT_TOKENS).await;
+            if let Some(failure) = measurement.outcome.failure() {
+                let (detail, hint) = split_hint(&failure.message);
+                let detail = format!("with {CACHED_PROMPT_TOKENS} prompt tokens: {detail}");
+                // A model with a short context is no broken endpoint.
+                if failure.is_context_length() {
+                    self.warn(Step::Cache, detail, hint);
+                    return Ok(());
+                }
+                return Err(self.fail(Step::Cache, detail, hint));
+            }
+            ratios.push(cached_ratio(&measurement));
+        }
+        match ratios.as_slice() {
+            [Some(cold), Some(warm)] => {
+                let detail =
+                    format!("fresh prompt {:.0}% cached, repeated {:.0}%", cold * 100.0, warm * 100.0);
+                if *cold > COLD_CACHED_MAX {
+                    let mend = "a fresh prompt should not be cached: something answers in the model's place";
+                    self.warn(Step::Cache, detail, mend);
+                } else if *warm < WARM_CACHED_MIN {
+                    self.pass(Step::Cache, format!("{detail}: there is no prefix cache to speak of"));
+                } else {
+                    self.pass(Step::Cache, detail);
+                }
+            }
+            _ => self.pass(Step::Cache, "unknown: the server does not say what it cached"),
+        }
+        Ok(())
+    }
+
+    /// So many requests at once.
+    async fn load(&mut self, concurrency: u32, step: Step) -> std::result::Result<(), Stop> {
+        let mut probes = JoinSet::new();
+        for _ in 0..concurrency {
+            let request = self.request(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS);
+            probes.spawn(request.send());
+        }
+        let measurements = probes.join_all().await;
+        let failures: Vec<&Failure> =
+            measurements.iter().filter_map(|measurement| measurement.outcome.failure()).collect();
+        if let Some(first) = failures.first() {
+            let (detail, hint) = split_hint(&first.message);
+            let detail = format!("{} of {concurrency} failed: {detail}", failures.len());
+            return Err(self.fail(step, detail, hint));
+        }
+        let slowest = measurements.iter().filter_map(|measurement| measurement.timeline.first_token()).max();
+        let slowest =
+            slowest.map_or_else(String::new, |slowest| format!(", first tokens within {}", millis(slowest)));
+        self.pass(step, format!("all answered{slowest}"));
+        Ok(())
+    }
+
+    async fn probe(&self, nonce: Nonce, prompt_tokens: u32) -> Measurement {
+        self.request(nonce, prompt_tokens).send().await
+    }
+
+    fn request(&self, nonce: Nonce, prompt_tokens: u32) -> Request {
+        Request {
+            prepared: self.prepared.clone(),
+            model: self.model.clone(),
+            prompt: prompt::build(nonce, Shape::new(prompt_tokens, crate::config::PromptLanguage::En)),
+            timeouts: self.timeouts,
+        }
+    }
+
+    /// What would mend a failure, where more can be found out than its own words say.
+    async fn mend(&self, failure: &Failure) -> Option<String> {
+        match failure.class {
+            FailureClass::ModelNotFound => suggest(&self.prepared.endpoint, &self.model).await,
+            FailureClass::EndpointNotFound | FailureClass::Edge | FailureClass::Protocol => {
+                self.better_base_url().await
+            }
+            FailureClass::BadRequest => {
+                let subclass = failure.subclass.as_deref()?;
+                let other = match self.target().max_tokens_field {
+                    MaxTokensField::MaxTokens => "max_completion_tokens",
+                    MaxTokensField::MaxCompletionTokens => "max_tokens",
+                };
+                subclass
+                    .starts_with("unsupported_param:max_")
+                    .then(|| format!("set max_tokens_field = \"{other}\" (--max-tokens-field {other})"))
+            }
+            FailureClass::Connect
+            | FailureClass::Tls
+            | FailureClass::Timeout
+            | FailureClass::Auth
+            | FailureClass::Quota
+            | FailureClass::RateLimited
+            | FailureClass::Overloaded
+            | FailureClass::ContentFilter
+            | FailureClass::UpstreamError
+            | FailureClass::StreamTruncated
+            | FailureClass::EmptyOutput
+            | FailureClass::NotStreaming => None,
+        }
+    }
+
+    /// Another base URL of the same host under which there is a list of models.
+    async fn better_base_url(&self) -> Option<String> {
+        for candidate in candidates(self.target().base_url.as_str()) {
+            let Ok(base_url) = BaseUrl::parse(&candidate) else { continue };
+            let target = Target { base_url, ..self.target().clone() };
+            let Ok(endpoint) = Endpoint::new(Arc::new(target), self.redactor.clone()) else { continue };
+            if endpoint.served_models().await.is_ok_and(|models| !models.is_empty()) {
+                return Some(format!("models are listed under {candidate}: make that the base URL"));
+            }
+        }
+        None
+    }
+}
+
+/// One small request, on a connection of its own.
+struct Request {
+    prepared: Prepared,
+    model: Arc<str>,
+    prompt: String,
+    timeouts: Timeouts,
+}
+
+impl Request {
+    async fn send(self) -> Measurement {
+        let mut lane = Lane::new(self.prepared.endpoint.clone(), ConnectionPolicy::New);
+        let target = self.prepared.endpoint.target();
+        loop {
+            let shot = Shot {
+                ask: Ask {
+                    model: &self.model,
+                    prompt: &self.prompt,
+                    max_tokens: MAX_TOKENS,
+                    max_tokens_field: target.max_tokens_field,
+                    temperature: None,
+                    include_usage: self.prepared.asks_usage(&self.model),
+                    extra_body: &target.extra_body,
+                },
+                timeouts: self.timeouts,
+                keep_text: false,
+                gap_bounds: Arc::from([]),
+                trace_id: TraceId::random(),
+            };
+            let measurement = lane.probe(&shot).await;
+            // A server that refuses to count tokens is asked once more, without.
+            if !self.prepared.learn(&self.model, &measurement) {
+                return measurement;
+            }
+        }
+    }
+}
+
+/// The step of opening a connection at which it failed.
+fn failing_step(failure: &Failure, tcp: bool, tls: bool) -> Step {
+    match failure.class {
+        FailureClass::Tls => Step::Tls,
+        FailureClass::Connect if failure.subclass.as_deref() == Some("dns") => Step::Dns,
+        _ if tls => Step::Tls,
+        FailureClass::Timeout if tcp => Step::Tls,
+        _ => Step::Tcp,
+    }
+}
+
+/// The step of answering at which it failed.
+fn answering_step(failure: &Failure) -> Step {
+    match failure.class {
+        FailureClass::Auth | FailureClass::Quota => Step::Credential,
+        FailureClass::ModelNotFound => Step::Model,
+        FailureClass::Connect | FailureClass::Tls | FailureClass::Edge | FailureClass::EndpointNotFound => {
+            Step::Http
+        }
+        FailureClass::Timeout if failure.subclass.as_deref() == Some("headers") => Step::Http,
+        FailureClass::Timeout
+        | FailureClass::RateLimited
+        | FailureClass::Overloaded
+        | FailureClass::BadRequest
+        | FailureClass::ContentFilter
+        | FailureClass::UpstreamError
+        | FailureClass::StreamTruncated
+        | FailureClass::Protocol
+        | FailureClass::EmptyOutput
+        | FailureClass::NotStreaming => Step::Stream,
+    }
+}
+
+/// The base URLs that are most often meant: with `/v1`, without it, without its double, with `/api/v1`.
+pub(super) fn candidates(base_url: &str) -> Vec<String> {
+    let base = base_url.trim_end_matches('/');
+    let origin_end = base.find("://").map_or(0, |at| at + 3);
+    let origin = match base.get(origin_end..).and_then(|rest| rest.find('/')) {
+        Some(path) => base.get(..origin_end + path).unwrap_or(base),
+        None => base,
+    };
+    let mut found = vec![format!("{base}/v1")];
+    found.extend(base.strip_suffix("/v1").map(str::to_owned));
+    found.extend([format!("{origin}/v1"), format!("{origin}/api/v1"), origin.to_owned()]);
+    let mut seen = std::collections::HashSet::from([base.to_owned()]);
+    found.retain(|candidate| seen.insert(candidate.clone()));
+    found
+}
+
+/// A failure's words and its hint, which stands in brackets at their end.
+fn split_hint(message: &str) -> (String, String) {
+    match message.strip_suffix(')').and_then(|message| message.rsplit_once(" (")) {
+        Some((words, hint)) => (words.to_owned(), hint.to_owned()),
+        None => (message.to_owned(), String::new()),
+    }
+}
+
+fn stream_line(measurement: &Measurement) -> String {
+    let line = &measurement.timeline;
+    let first = line.first_token().map(millis).unwrap_or_default();
+    let reasoning = if line.first_reasoning_token.is_some() { " (of thinking)" } else { "" };
+    let (chunks, reads) = (measurement.tokens.chunks, measurement.tokens.reads);
+    format!(
+        "first token after {first}{reasoning}, {chunks} chunks in {reads} reads, {} in all",
+        millis(line.end)
+    )
+}
+
+fn cached_ratio(measurement: &Measurement) -> Option<f64> {
+    let (cached, prompt) = (measurement.tokens.cached_prompt?, measurement.tokens.prompt?);
+    (prompt > 0).then(|| cached as f64 / prompt as f64)
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_base_urls_are_tried() {
+        assert_eq!(candidates("https://h:8000"), ["https://h:8000/v1", "https://h:8000/api/v1"]);
+        assert_eq!(
+            candidates("https://h/v1/v1/"),
+            ["https://h/v1/v1/v1", "https://h/v1", "https://h/api/v1", "https://h"]
+        );
+        assert_eq!(candidates("http://h/v1"), ["http://h/v1/v1", "http://h", "http://h/api/v1"]);
+    }
+
+    #[test]
+    fn a_hint_is_told_apart_from_the_words() {
+        let (words, hint) = split_hint("HTTP 401: no (really) (check the key)");
+        assert_eq!((words.as_str(), hint.as_str()), ("HTTP 401: no (really)", "check the key"));
+        assert_eq!(split_hint("plain"), ("plain".to_owned(), String::new()));
+    }
+}

@@ -1,0 +1,107 @@
+//! The daemon's memory: what an earlier program measured is shown at the start, what is measured now is handed to the
+//! archive's queue.
+//!
+//! Runs inside the event loop, so nothing here waits; writing is the archive's own thread's business.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+
+use super::observer::Observer;
+use crate::{
+    archive::{Keeper, Recalled, Standing},
+    budget::{Governor, Spent},
+    config::{Config, Redactor, Sweep},
+    sweep::{Event, SweepResult},
+};
+
+/// How long the shutdown waits for what is not written yet.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Name of the note on spent budgets.
+const SPENT: &str = "spent";
+
+/// The archive, where one is configured.
+#[derive(Debug)]
+pub(super) struct History {
+    keeper: Option<Keeper>,
+    redactor: Redactor,
+    path: Option<PathBuf>,
+    spent: Vec<Spent>,
+}
+
+impl History {
+    /// Shows what the archive holds, gives the governor back what was spent, and opens the file for what comes. One
+    /// that cannot be used is told of, and nothing else suffers.
+    pub(super) fn open(config: &Config, observer: &mut Observer, governor: &Governor) -> Self {
+        let path = config.archive.path.clone();
+        if let Some(path) = &path {
+            match Recalled::from_file(path, &config.sweeps) {
+                Ok(recalled) => {
+                    observer.recall(&recalled);
+                    governor.import(&spent(&recalled));
+                }
+                Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
+            }
+        }
+        let keeper = path.clone().and_then(|path| {
+            let started = Keeper::start(path, config.archive.clone());
+            started.inspect_err(|error| tracing::error!(%error, "nothing is archived")).ok()
+        });
+        Self { keeper, redactor: config.redactor(), path, spent: Vec::new() }
+    }
+
+    /// Goes over to another configuration; the file stays the one that is open.
+    pub(super) fn adopt(&mut self, config: &Config) {
+        if config.archive.path != self.path {
+            tracing::warn!("the archive's path changed: that takes a restart, the rest is reloaded");
+        }
+        self.redactor = config.redactor();
+    }
+
+    pub(super) fn started(&mut self, sweep: &Arc<Sweep>, now: DateTime<Utc>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.started(sweep, &self.redactor, now);
+        }
+    }
+
+    pub(super) fn observe(&mut self, event: &Event, now: DateTime<Utc>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.observe(event, now);
+        }
+    }
+
+    pub(super) fn ended(&mut self, sweep: &str, result: SweepResult, now: DateTime<Utc>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.ended(sweep, result, now);
+        }
+    }
+
+    /// Takes note of what was spent, if that changed: a restart must not give a budget back.
+    pub(super) fn spent(&mut self, spent: Vec<Spent>, now: DateTime<Utc>) {
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| spent != self.spent) {
+            keeper.note(SPENT, &spent, now);
+            self.spent = spent;
+        }
+    }
+
+    /// How the archive is doing.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        self.keeper.as_ref().map(Keeper::standing)
+    }
+
+    /// Writes what is waiting.
+    pub(super) async fn close(self) {
+        let Some(keeper) = self.keeper else { return };
+        let standing = keeper.close(CLOSE_TIMEOUT).await;
+        let dropped = standing.dropped_queue_full + standing.dropped_unwritten;
+        if dropped > 0 {
+            tracing::warn!(dropped, "entries are missing in the archive");
+        }
+    }
+}
+
+/// What an earlier program spent.
+fn spent(recalled: &Recalled) -> Vec<Spent> {
+    let note = recalled.notes.get(SPENT).cloned();
+    note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()
+}
