@@ -1,8 +1,10 @@
 //! `tokenprobe check`: is each target reachable, and does it answer as it should? The first step that fails, with its
 //! likely cause and what to change.
 
+mod base_urls;
 mod checklist;
 mod examine;
+mod request;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -91,21 +93,16 @@ async fn check(
     redactor: &Arc<Redactor>,
     model: &Arc<str>,
 ) -> Checklist {
-    let mut examination = Examination {
-        prepared: prepared.clone(),
-        redactor: redactor.clone(),
-        model: model.clone(),
-        timeouts: args.timeouts.timeouts(),
-        lines: Vec::new(),
-    };
-    let ok = examination.run().await;
+    let examination =
+        Examination::new(prepared.clone(), redactor.clone(), model.clone(), args.timeouts.timeouts());
+    let (ok, steps) = examination.run().await;
     let target = prepared.endpoint.target();
     Checklist {
         target: target.name.to_string(),
         base_url: target.base_url.as_str().to_owned(),
         model: model.to_string(),
         ok,
-        steps: examination.lines,
+        steps,
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod archive;
 mod calibration;
+mod check;
 mod cli;
 mod corpus;
 mod credentials;

@@ -5,19 +5,26 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use tokio::task::JoinSet;
 
-use super::checklist::{Line, Result, Step};
+use super::{
+    base_urls::candidates,
+    checklist::{Line, Result, Step},
+    request::Request,
+};
 use crate::{
     cli::suggest,
-    config::{BaseUrl, ConnectionPolicy, Credential, Redactor, Target, process_environment},
+    config::{BaseUrl, Credential, Redactor, Target, process_environment},
     measurement::{Failure, FailureClass, Measurement, TokenSource},
-    probe::{Endpoint, Inspection, Lane, Shot, TraceId},
+    probe::{Endpoint, Inspection},
     prompt::{self, Nonce, Shape},
-    protocol::{Ask, MaxTokensField, Timeouts},
+    protocol::{MaxTokensField, Timeouts},
     sweep::Prepared,
 };
 
-/// Few, and yet enough for several reads.
+/// Few, and yet enough for several reads; and what a model gets that spends them on thinking.
 const MAX_TOKENS: u32 = 16;
+const MAX_TOKENS_OF_THINKERS: u32 = 1024;
+/// So many chunks in at most two reads were held back on the way.
+const BUFFERED_CHUNKS_MIN: u64 = 8;
 const PROMPT_TOKENS: u32 = 60;
 /// Long enough for several blocks of a prefix cache, and cheap.
 const CACHED_PROMPT_TOKENS: u32 = 600;
@@ -33,20 +40,31 @@ const PROXY_VARIABLES: [&str; 6] =
 
 /// One model of one target under examination.
 pub(super) struct Examination {
-    pub(super) prepared: Prepared,
-    pub(super) redactor: Arc<Redactor>,
-    pub(super) model: Arc<str>,
-    pub(super) timeouts: Timeouts,
-    pub(super) lines: Vec<Line>,
+    prepared: Prepared,
+    redactor: Arc<Redactor>,
+    model: Arc<str>,
+    timeouts: Timeouts,
+    max_tokens: u32,
+    lines: Vec<Line>,
 }
 
 /// A step failed, and its line is written: go no further.
 struct Stop;
 
 impl Examination {
-    /// Carries out all steps, or as many as succeed. `true` when none failed.
-    pub(super) async fn run(&mut self) -> bool {
-        self.steps().await.is_ok()
+    pub(super) fn new(
+        prepared: Prepared,
+        redactor: Arc<Redactor>,
+        model: Arc<str>,
+        timeouts: Timeouts,
+    ) -> Self {
+        Self { prepared, redactor, model, timeouts, max_tokens: MAX_TOKENS, lines: Vec::new() }
+    }
+
+    /// Carries out all steps, or as many as succeed; whether none failed, and what each showed.
+    pub(super) async fn run(mut self) -> (bool, Vec<Line>) {
+        let ok = self.steps().await.is_ok();
+        (ok, self.lines)
     }
 
     async fn steps(&mut self) -> std::result::Result<(), Stop> {
@@ -155,13 +173,17 @@ impl Examination {
 
     /// HTTP, credential, model, stream and usage, by one small request.
     async fn answer(&mut self) -> std::result::Result<(), Stop> {
-        let measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
+        let mut measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
+        if measurement.is_empty() {
+            self.max_tokens = MAX_TOKENS_OF_THINKERS;
+            measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
+        }
         let listed = self.prepared.endpoint.served_models().await;
         let failing = measurement.outcome.failure().map(|failure| (answering_step(failure), failure.clone()));
         for step in [Step::Http, Step::Credential, Step::Model, Step::Stream] {
             if let Some((at, failure)) = failing.as_ref().filter(|(at, _)| *at == step) {
                 let (detail, hint) = split_hint(&failure.message);
-                let mend = self.mend(failure).await.unwrap_or(hint);
+                let mend = self.mend(failure, listed.is_ok()).await.unwrap_or(hint);
                 return Err(self.fail(*at, detail, mend));
             }
             let detail = match step {
@@ -170,7 +192,10 @@ impl Examination {
                 }
                 Step::Credential => "accepted".to_owned(),
                 Step::Model => self.model_line(listed.as_deref().ok(), &measurement),
-                Step::Stream => stream_line(&measurement),
+                Step::Stream => {
+                    self.stream(&measurement);
+                    continue;
+                }
                 _ => {
                     format!("answered after {}", measurement.timeline.headers.map(millis).unwrap_or_default())
                 }
@@ -192,6 +217,26 @@ impl Examination {
         match measurement.served_model.as_deref().filter(|served| *served != &*self.model) {
             Some(served) => format!("{listed}; answers call it \"{served}\""),
             None => listed,
+        }
+    }
+
+    fn stream(&mut self, measurement: &Measurement) {
+        let (line, tokens) = (&measurement.timeline, &measurement.tokens);
+        let first = line.first_token().map(millis).unwrap_or_default();
+        let reasoning = if line.first_reasoning_token.is_some() { " (of thinking)" } else { "" };
+        let (chunks, end) = (tokens.chunks, millis(line.end));
+        let reads = if tokens.reads == 1 { "1 read".to_owned() } else { format!("{} reads", tokens.reads) };
+        let detail =
+            format!("first token after {first}{reasoning}, {chunks} chunks in {reads}, {end} in all");
+        if chunks >= BUFFERED_CHUNKS_MIN && tokens.reads <= 2 {
+            let mend = "something holds the stream back: switch off buffering in the proxy (nginx: proxy_buffering off)";
+            self.warn(Step::Stream, detail, mend);
+        } else if self.max_tokens > MAX_TOKENS {
+            let mend =
+                "it thinks before it answers: set reasoning_budget, or turn thinking off by extra_body";
+            self.warn(Step::Stream, detail, mend);
+        } else {
+            self.pass(Step::Stream, detail);
         }
     }
 
@@ -278,15 +323,21 @@ impl Examination {
             model: self.model.clone(),
             prompt: prompt::build(nonce, Shape::new(prompt_tokens, crate::config::PromptLanguage::En)),
             timeouts: self.timeouts,
+            max_tokens: self.max_tokens,
         }
     }
 
     /// What would mend a failure, where more can be found out than its own words say.
-    async fn mend(&self, failure: &Failure) -> Option<String> {
+    async fn mend(&self, failure: &Failure, base_url_is_right: bool) -> Option<String> {
         match failure.class {
             FailureClass::ModelNotFound => suggest(&self.prepared.endpoint, &self.model).await,
-            FailureClass::EndpointNotFound | FailureClass::Edge | FailureClass::Protocol => {
+            FailureClass::EndpointNotFound | FailureClass::Edge | FailureClass::Protocol
+                if !base_url_is_right =>
+            {
                 self.better_base_url().await
+            }
+            FailureClass::Auth if matches!(self.target().credential, Credential::None) => {
+                Some("no key is configured: set api_key of the target (--api-key-env VAR)".to_owned())
             }
             FailureClass::BadRequest => {
                 let subclass = failure.subclass.as_deref()?;
@@ -300,6 +351,9 @@ impl Examination {
             }
             FailureClass::Connect
             | FailureClass::Tls
+            | FailureClass::Edge
+            | FailureClass::EndpointNotFound
+            | FailureClass::Protocol
             | FailureClass::Timeout
             | FailureClass::Auth
             | FailureClass::Quota
@@ -324,43 +378,6 @@ impl Examination {
             }
         }
         None
-    }
-}
-
-/// One small request, on a connection of its own.
-struct Request {
-    prepared: Prepared,
-    model: Arc<str>,
-    prompt: String,
-    timeouts: Timeouts,
-}
-
-impl Request {
-    async fn send(self) -> Measurement {
-        let mut lane = Lane::new(self.prepared.endpoint.clone(), ConnectionPolicy::New);
-        let target = self.prepared.endpoint.target();
-        loop {
-            let shot = Shot {
-                ask: Ask {
-                    model: &self.model,
-                    prompt: &self.prompt,
-                    max_tokens: MAX_TOKENS,
-                    max_tokens_field: target.max_tokens_field,
-                    temperature: None,
-                    include_usage: self.prepared.asks_usage(&self.model),
-                    extra_body: &target.extra_body,
-                },
-                timeouts: self.timeouts,
-                keep_text: false,
-                gap_bounds: Arc::from([]),
-                trace_id: TraceId::random(),
-            };
-            let measurement = lane.probe(&shot).await;
-            // A server that refuses to count tokens is asked once more, without.
-            if !self.prepared.learn(&self.model, &measurement) {
-                return measurement;
-            }
-        }
     }
 }
 
@@ -397,39 +414,12 @@ fn answering_step(failure: &Failure) -> Step {
     }
 }
 
-/// The base URLs that are most often meant: with `/v1`, without it, without its double, with `/api/v1`.
-pub(super) fn candidates(base_url: &str) -> Vec<String> {
-    let base = base_url.trim_end_matches('/');
-    let origin_end = base.find("://").map_or(0, |at| at + 3);
-    let origin = match base.get(origin_end..).and_then(|rest| rest.find('/')) {
-        Some(path) => base.get(..origin_end + path).unwrap_or(base),
-        None => base,
-    };
-    let mut found = vec![format!("{base}/v1")];
-    found.extend(base.strip_suffix("/v1").map(str::to_owned));
-    found.extend([format!("{origin}/v1"), format!("{origin}/api/v1"), origin.to_owned()]);
-    let mut seen = std::collections::HashSet::from([base.to_owned()]);
-    found.retain(|candidate| seen.insert(candidate.clone()));
-    found
-}
-
 /// A failure's words and its hint, which stands in brackets at their end.
 fn split_hint(message: &str) -> (String, String) {
     match message.strip_suffix(')').and_then(|message| message.rsplit_once(" (")) {
         Some((words, hint)) => (words.to_owned(), hint.to_owned()),
         None => (message.to_owned(), String::new()),
     }
-}
-
-fn stream_line(measurement: &Measurement) -> String {
-    let line = &measurement.timeline;
-    let first = line.first_token().map(millis).unwrap_or_default();
-    let reasoning = if line.first_reasoning_token.is_some() { " (of thinking)" } else { "" };
-    let (chunks, reads) = (measurement.tokens.chunks, measurement.tokens.reads);
-    format!(
-        "first token after {first}{reasoning}, {chunks} chunks in {reads} reads, {} in all",
-        millis(line.end)
-    )
 }
 
 fn cached_ratio(measurement: &Measurement) -> Option<f64> {
@@ -444,16 +434,6 @@ fn millis(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_usual_base_urls_are_tried() {
-        assert_eq!(candidates("https://h:8000"), ["https://h:8000/v1", "https://h:8000/api/v1"]);
-        assert_eq!(
-            candidates("https://h/v1/v1/"),
-            ["https://h/v1/v1/v1", "https://h/v1", "https://h/api/v1", "https://h"]
-        );
-        assert_eq!(candidates("http://h/v1"), ["http://h/v1/v1", "http://h", "http://h/api/v1"]);
-    }
 
     #[test]
     fn a_hint_is_told_apart_from_the_words() {
