@@ -40,7 +40,6 @@ async fn check(base_url: &str, model: &str, flags: &[&str], key: &str) -> Seen {
     let text = harness::run(&args, &environment).await;
     args.extend(["--format", "json"]);
     let json = harness::run(&args, &environment).await;
-    println!("$ tokenprobe {}\n{}", args.join(" "), stdout(&text));
     assert_eq!(text.status, json.status, "{}", stderr(&json));
     Seen {
         text: stdout(&text),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cli::suggest,
-    config::{BaseUrl, Credential, Redactor, Target, process_environment},
+    config::{BaseUrl, Credential, Redactor, Secret, Target, process_environment},
     measurement::{Failure, FailureClass, Measurement, TokenSource},
     probe::{Endpoint, Inspection},
     prompt::{self, Nonce, Shape},
@@ -107,7 +107,7 @@ impl Examination {
             Credential::Aws(_) => "AWS signature".to_owned(),
         };
         let padded =
-            matches!(&target.credential, Credential::Keys(keys) if keys.iter().any(|key| key.was_padded()));
+            matches!(&target.credential, Credential::Keys(keys) if keys.iter().any(Secret::was_padded));
         let ignored =
             PROXY_VARIABLES.iter().find(|name| process_environment(name).is_ok_and(|v| !v.is_empty()));
         let ignored = ignored.filter(|_| target.proxy.is_none());
@@ -128,27 +128,31 @@ impl Examination {
 
     /// DNS, TCP and TLS, by opening a connection.
     async fn connection(&mut self) -> std::result::Result<(), Stop> {
-        let Inspection { dns, tcp, tls, security, failure } =
-            self.prepared.endpoint.inspect(self.timeouts.connect).await;
-        let failed_at = failure.as_ref().map(|failure| failing_step(failure, tcp.is_some(), tls.is_some()));
-        for (step, took) in [(Step::Dns, dns), (Step::Tcp, tcp), (Step::Tls, tls)] {
-            if let (Some(failure), true) = (&failure, failed_at == Some(step)) {
-                let (detail, mend) = split_hint(&failure.message);
-                return Err(self.fail(step, detail, mend));
+        let seen = self.prepared.endpoint.inspect(self.timeouts.connect).await;
+        let failed = seen.failure.clone();
+        let failed = failed.map(|failure| (failing_step(&failure, seen.tcp, seen.tls), failure.message));
+        for step in [Step::Dns, Step::Tcp, Step::Tls] {
+            if let Some((at, message)) = failed.as_ref().filter(|(at, _)| *at == step) {
+                let (detail, mend) = split_hint(message);
+                return Err(self.fail(*at, detail, mend));
             }
-            match (step, took) {
-                (Step::Dns, None) => self.pass(step, "not needed: the host is an address"),
-                (Step::Dns, Some(took)) => self.pass(step, format!("resolved in {}", millis(took))),
-                (_, Some(took)) if step == Step::Tcp => {
-                    self.pass(step, format!("connected in {}", millis(took)))
-                }
-                (Step::Tls, _) if !self.target().base_url.is_tls() => {
-                    self.pass(step, "not used: the base URL is http")
-                }
-                _ => {}
+            if step == Step::Tls {
+                self.security(&seen);
+            } else if step == Step::Tcp {
+                self.pass(step, format!("connected in {}", seen.tcp.map(millis).unwrap_or_default()));
+            } else {
+                let resolved = seen.dns.map(|took| format!("resolved in {}", millis(took)));
+                self.pass(step, resolved.unwrap_or_else(|| "not needed: the host is an address".to_owned()));
             }
         }
-        let Some(security) = security else { return Ok(()) };
+        Ok(())
+    }
+
+    fn security(&mut self, seen: &Inspection) {
+        let Some(security) = &seen.security else {
+            self.pass(Step::Tls, "not used: the base URL is http");
+            return;
+        };
         let http = if security.http2 { "h2" } else { "http/1.1" };
         let chain = match security.certificates {
             1 => "1 certificate".to_owned(),
@@ -160,7 +164,7 @@ impl Examination {
         let until = days.map_or_else(String::new, |(end, days)| {
             format!(" until {} ({days} days)", end.format("%Y-%m-%d"))
         });
-        let took = tls.map(millis).unwrap_or_default();
+        let took = seen.tls.map(millis).unwrap_or_default();
         let detail = format!("{version}, {http}, {chain}{until}{trust}, in {took}");
         match days {
             Some((_, days)) if days < EXPIRY_DAYS_MIN => {
@@ -168,7 +172,6 @@ impl Examination {
             }
             _ => self.pass(Step::Tls, detail),
         }
-        Ok(())
     }
 
     /// HTTP, credential, model, stream and usage, by one small request.
@@ -186,21 +189,18 @@ impl Examination {
                 let mend = self.mend(failure, listed.is_ok()).await.unwrap_or(hint);
                 return Err(self.fail(*at, detail, mend));
             }
-            let detail = match step {
-                Step::Credential if matches!(self.target().credential, Credential::None) => {
-                    "none was asked for".to_owned()
-                }
-                Step::Credential => "accepted".to_owned(),
-                Step::Model => self.model_line(listed.as_deref().ok(), &measurement),
-                Step::Stream => {
-                    self.stream(&measurement);
-                    continue;
-                }
-                _ => {
-                    format!("answered after {}", measurement.timeline.headers.map(millis).unwrap_or_default())
-                }
-            };
-            self.pass(step, detail);
+            if step == Step::Stream {
+                self.stream(&measurement);
+            } else if step == Step::Model {
+                let detail = self.model_line(listed.as_deref().ok(), &measurement);
+                self.pass(step, detail);
+            } else if step == Step::Credential {
+                let none = matches!(self.target().credential, Credential::None);
+                self.pass(step, if none { "none was asked for" } else { "accepted" });
+            } else {
+                let headers = measurement.timeline.headers.map(millis).unwrap_or_default();
+                self.pass(step, format!("answered after {headers}"));
+            }
         }
         self.usage(&measurement);
         Ok(())
@@ -382,13 +382,16 @@ impl Examination {
 }
 
 /// The step of opening a connection at which it failed.
-fn failing_step(failure: &Failure, tcp: bool, tls: bool) -> Step {
-    match failure.class {
-        FailureClass::Tls => Step::Tls,
-        FailureClass::Connect if failure.subclass.as_deref() == Some("dns") => Step::Dns,
-        _ if tls => Step::Tls,
-        FailureClass::Timeout if tcp => Step::Tls,
-        _ => Step::Tcp,
+fn failing_step(failure: &Failure, tcp: Option<Duration>, tls: Option<Duration>) -> Step {
+    let resolving = failure.class == FailureClass::Connect && failure.subclass.as_deref() == Some("dns");
+    // A deadline that passed after the TCP handshake passed in the TLS one.
+    let late = failure.class == FailureClass::Timeout && tcp.is_some();
+    if resolving {
+        Step::Dns
+    } else if failure.class == FailureClass::Tls || tls.is_some() || late {
+        Step::Tls
+    } else {
+        Step::Tcp
     }
 }
 
