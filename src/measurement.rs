@@ -375,6 +375,12 @@ impl Measurement {
         }
     }
 
+    /// Whether the answer came to a proper end and nothing of it was visible.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self.outcome, Outcome::Empty(_))
+    }
+
     /// Whether the probe got a whole answer.
     #[must_use]
     pub fn is_ok(&self) -> bool {

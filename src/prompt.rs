@@ -3,8 +3,10 @@
 //! Pure: no clock, no randomness of its own. Every prompt begins with its nonce, so that no prefix cache can
 //! answer it, and goes on with prose made for it from many sentence parts; it ends with a request to write on,
 //! so that the output limit is reached. How many tokens a text really has only the server knows: lengths here
-//! are estimates, corrected by [`Shape::scale`].
+//! are estimates, corrected by what [`calibration`]
+//! learned from it.
 
+pub mod calibration;
 mod chinese;
 mod english;
 
@@ -30,7 +32,7 @@ pub struct Shape {
     /// Language of the prose.
     pub language: PromptLanguage,
     /// Tokens the server adds around the text (chat template, system prompt).
-    pub overhead_tokens: u32,
+    pub overhead_tokens: f64,
     /// Estimated tokens per real token: wanted lengths are multiplied by it. 1 until calibrated.
     pub scale: f64,
 }
@@ -39,12 +41,12 @@ impl Shape {
     /// An uncalibrated shape.
     #[must_use]
     pub fn new(tokens: u32, language: PromptLanguage) -> Self {
-        Self { tokens, language, overhead_tokens: 0, scale: 1.0 }
+        Self { tokens, language, overhead_tokens: 0.0, scale: 1.0 }
     }
 
     /// The length of the text in estimated tokens.
     fn budget(&self) -> f64 {
-        f64::from(self.tokens.saturating_sub(self.overhead_tokens)) * self.scale
+        (f64::from(self.tokens) - self.overhead_tokens).max(0.0) * self.scale
     }
 }
 

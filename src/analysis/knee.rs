@@ -12,11 +12,13 @@ use super::{
 use crate::{config::Objectives, measurement::FailureClass};
 
 /// Gain in total TPS per relative increase of concurrency below which more load no longer pays.
-const GAIN_MIN: f64 = 0.3;
+pub(super) const GAIN_MIN: f64 = 0.3;
 /// Share of the knee's concurrency that is safe to run at.
-const SAFE_SHARE: f64 = 0.7;
+pub(super) const SAFE_SHARE: f64 = 0.7;
 /// What a level's throughput differs by when it is run again, however steady it looked: no error is smaller.
 const REPEAT_ERROR: f64 = 0.02;
+/// What a prober that was too busy may have cost a level's throughput.
+const SATURATED_ERROR: f64 = 0.1;
 /// Normal quantile that leaves 5% out on one side: the question is only whether the gain is too small.
 const ONE_SIDED: f64 = 1.645;
 /// Failures are rising when a level surely has more than this share of them.
@@ -198,11 +200,12 @@ impl Step {
             .little
             .filter(|little| !little.holds)
             .map_or(0.0, |little| (little.in_flight / f64::from(level.concurrency.max(1)) - 1.0).abs());
+        let busy = if level.client_saturated == Some(true) { SATURATED_ERROR } else { 0.0 };
         Some(Self {
             concurrency: f64::from(level.concurrency),
             label: level.concurrency,
             throughput,
-            relative_error: spread.hypot(REPEAT_ERROR).hypot(unsteady),
+            relative_error: spread.hypot(REPEAT_ERROR).hypot(unsteady).hypot(busy),
         })
     }
 
@@ -267,7 +270,9 @@ fn beyond_objectives(levels: &[LevelSummary], objectives: &Objectives) -> Option
 }
 
 fn misses_surely(level: &LevelSummary, objectives: &Objectives) -> bool {
-    limits(level, objectives).any(|(limit, value)| value.is_some_and(|p| p.intervals.p95.is_above(limit)))
+    level.client_saturated != Some(true)
+        && limits(level, objectives)
+            .any(|(limit, value)| value.is_some_and(|p| p.intervals.p95.is_above(limit)))
 }
 
 /// The highest load that is safe: at most 70% of the knee, and no higher than the last level up to which every

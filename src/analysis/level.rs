@@ -34,14 +34,20 @@ pub struct Sample {
     output_tokens: u64,
     prompt_tokens: Option<u64>,
     cached_tokens: Option<u64>,
-    /// Whether the server counted the output tokens.
-    counted: bool,
-    opened_connection: bool,
-    burst: bool,
-    hidden_reasoning: bool,
+    /// Output tokens, when the server counted them.
+    counted_output: Option<u64>,
+    habits: Habits,
     context_refused: bool,
     served_model: Option<u64>,
     fingerprint: Option<u64>,
+}
+
+/// What an endpoint may do to every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Habits {
+    opened_connection: bool,
+    burst: bool,
+    hidden_reasoning: bool,
 }
 
 /// The part of a level during which as many requests were in flight as its concurrency asks for.
@@ -76,10 +82,12 @@ impl Sample {
             output_tokens: measurement.tokens.output.unwrap_or(0),
             prompt_tokens: measurement.tokens.prompt,
             cached_tokens: measurement.tokens.cached_prompt,
-            counted,
-            opened_connection: measurement.connection == ConnectionUse::New,
-            burst: measurement.flags.contains(&Flag::Burst),
-            hidden_reasoning: measurement.flags.contains(&Flag::HiddenReasoning),
+            counted_output: measurement.tokens.output.filter(|_| counted),
+            habits: Habits {
+                opened_connection: measurement.connection == ConnectionUse::New,
+                burst: measurement.flags.contains(&Flag::Burst),
+                hidden_reasoning: measurement.flags.contains(&Flag::HiddenReasoning),
+            },
             context_refused: measurement.outcome.failure().is_some_and(Failure::is_context_length),
             served_model: measurement.served_model.as_deref().map(hash),
             fingerprint: measurement.fingerprint.as_deref().map(hash),
@@ -194,12 +202,12 @@ impl Flow {
 fn traits(measured: &[&Sample]) -> Traits {
     let good = || measured.iter().filter(|sample| sample.failure.is_none());
     let with = |holds: fn(&Sample) -> bool| count(good().filter(|sample| holds(sample)).count());
-    let mut outputs: Vec<f64> = good().filter(|s| s.counted).map(|s| s.output_tokens as f64).collect();
+    let mut outputs: Vec<f64> = good().filter_map(|s| s.counted_output).map(|tokens| tokens as f64).collect();
     outputs.sort_by(f64::total_cmp);
     Traits {
-        connections_opened: with(|sample| sample.opened_connection),
-        bursts: with(|sample| sample.burst),
-        hidden_reasoning: with(|sample| sample.hidden_reasoning),
+        connections_opened: with(|sample| sample.habits.opened_connection),
+        bursts: with(|sample| sample.habits.burst),
+        hidden_reasoning: with(|sample| sample.habits.hidden_reasoning),
         context_refusals: count(measured.iter().filter(|sample| sample.context_refused).count()),
         output_tokens_p50: percentile(&outputs, 0.5),
         served_models: good().filter_map(|sample| sample.served_model).collect(),

@@ -1,6 +1,7 @@
 //! What a level's measurements add up to. Pure: measurements in, numbers out.
 
 pub mod compare;
+mod findings;
 mod independent;
 mod interval;
 mod knee;
@@ -14,6 +15,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use findings::{Evidence, Examined, Finding, Found, Growth, LengthPoint, examine, growth};
 pub use independent::independent;
 pub use interval::{Interval, wilson};
 pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};

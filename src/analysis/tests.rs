@@ -1,3 +1,4 @@
+mod findings;
 mod knees;
 mod statistics;
 

@@ -1,5 +1,7 @@
 //! What the file holds, read back: lists of runs, one run with its ladders, levels and probes.
 
+use std::borrow::Cow;
+
 use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params};
 use serde_json::Value;
 
@@ -9,7 +11,7 @@ use super::{
     store::Store,
 };
 use crate::{
-    analysis::Knee,
+    analysis::{Finding, Found, Knee},
     sweep::{LadderReport, NotRun, SweepReport, SweepResult},
 };
 
@@ -252,6 +254,23 @@ impl LadderRow {
         listed.into_iter().flatten().filter_map(|finding| finding.get("finding")?.as_str())
     }
 
+    /// Its findings, with their evidence; a name that is no longer in use is left out.
+    #[must_use]
+    pub fn found(&self) -> Vec<Found> {
+        let listed = self.report.get("findings").and_then(Value::as_array);
+        let read = |value: &Value| {
+            let evidence = value.get("evidence").and_then(Value::as_object);
+            let number =
+                |(name, number): (&String, &Value)| Some((Cow::Owned(name.clone()), number.as_f64()?));
+            Some(Found {
+                finding: Finding::parse(value.get("finding")?.as_str()?)?,
+                level: value.get("level").and_then(Value::as_u64).and_then(|level| u32::try_from(level).ok()),
+                evidence: evidence.into_iter().flatten().filter_map(number).collect(),
+            })
+        };
+        listed.into_iter().flatten().filter_map(read).collect()
+    }
+
     /// What it says about capacity.
     #[must_use]
     pub fn knee(&self) -> Knee {
@@ -302,7 +321,10 @@ impl SweepRecord {
             levels: vec![level.summary()],
             not_run: known.map(LadderRow::not_run).unwrap_or_default(),
             knee: known.map_or(Knee::Unstable, LadderRow::knee),
+            decided: None,
             safe_concurrency: known.and_then(|ladder| ladder.safe_concurrency),
+            scaling: None,
+            findings: known.map(LadderRow::found).unwrap_or_default(),
         }
     }
 }

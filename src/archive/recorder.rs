@@ -172,6 +172,7 @@ fn probe_row(
         prompt_tokens: cell.prompt_tokens,
         concurrency: cell.concurrency,
         role: match role {
+            Role::Calibration => "calibration",
             Role::WarmUp => "warm_up",
             Role::Measured => "measured",
             Role::Filler => "filler",

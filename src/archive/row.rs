@@ -194,7 +194,7 @@ pub struct ProbeRow {
     pub prompt_tokens: u32,
     /// Requests in flight.
     pub concurrency: u32,
-    /// `measured`, `warm_up` or `filler`.
+    /// `measured`, `warm_up`, `filler` or `calibration`.
     pub role: String,
     /// Wall clock at t0, milliseconds since the Unix epoch.
     pub at: i64,

@@ -132,7 +132,10 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         levels,
         not_run: if cut { vec![not_run] } else { Vec::new() },
         knee: Knee::Found(1),
+        decided: None,
         safe_concurrency: Some(1),
+        scaling: None,
+        findings: Vec::new(),
     };
     observe(Event::LadderEnded { report: Box::new(report) }, 6);
     entries.extend(recorder.ended(&sweep.name, SweepResult::Completed, now + TimeDelta::seconds(7)));

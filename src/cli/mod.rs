@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod check;
 mod compare;
 mod demo;
 mod history;
@@ -75,6 +76,8 @@ enum Command {
     Sweep(Box<sweep::SweepArgs>),
     /// Send one probe and print its timeline
     Request(Box<request::RequestArgs>),
+    /// Check each target step by step, down to a streamed answer; say what to change
+    Check(Box<check::CheckArgs>),
     /// Show what the archive holds: a list of runs, or one run's table; export, import
     History(Box<history::HistoryArgs>),
     /// Compare two runs of the archive cell by cell
@@ -90,6 +93,7 @@ impl Cli {
             Command::Serve(args) => serve::run(args).await,
             Command::Sweep(args) => sweep::run(*args).await,
             Command::Request(args) => request::run(*args).await,
+            Command::Check(args) => check::run(*args).await,
             Command::History(args) => history::run(*args),
             Command::Compare(args) => compare::run(&args),
             Command::Simulate(args) => {

@@ -242,6 +242,8 @@ pub struct LevelSettings {
     pub prefix_cache: PrefixCache,
     /// Language of the prompts.
     pub prompt_language: PromptLanguage,
+    /// Whether to learn first how the model counts prompts, so that they have the wanted length.
+    pub calibrate: bool,
 }
 
 /// `connection`
@@ -267,7 +269,7 @@ pub enum PrefixCache {
 }
 
 /// `prompt_language`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptLanguage {
     /// English.
@@ -500,6 +502,7 @@ impl Default for LevelSettings {
             connection: ConnectionPolicy::default(),
             prefix_cache: PrefixCache::default(),
             prompt_language: PromptLanguage::default(),
+            calibrate: true,
         }
     }
 }

@@ -8,7 +8,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 
 use super::{Budget, Config, LevelSettings, SeriesCount, Sweep};
-use crate::budget::{Cap, Period, Scope, Unit};
+use crate::{
+    budget::{Cap, Period, Scope, Unit},
+    prompt::calibration,
+};
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,8 @@ pub struct SweepPlan {
     pub concurrency: Vec<u32>,
     /// Load of one run, nothing aborted.
     pub run: Load,
+    /// What it costs, once, to learn how the models count prompts.
+    pub calibration: Load,
     /// Runs per day, averaged over the next four weeks.
     pub runs_per_day: f64,
     /// Requests one after another in a run: at each level, requests shared among its workers.
@@ -118,6 +123,7 @@ impl SweepPlan {
             prompt_tokens: sweep.prompt_tokens.clone(),
             concurrency: sweep.concurrency.clone(),
             run,
+            calibration: calibration(sweep),
             runs_per_day: runs_per_day(sweep, now),
             rounds,
             interval: sweep.schedule.shortest_interval(),
@@ -129,6 +135,19 @@ impl SweepPlan {
     pub fn request_duration_max(&self) -> Option<Duration> {
         let rounds = u32::try_from(self.rounds).ok().filter(|rounds| *rounds > 0)?;
         self.interval.map(|interval| interval / rounds)
+    }
+}
+
+/// Two short prompts a model.
+fn calibration(sweep: &Sweep) -> Load {
+    let models = sweep.targets.iter().map(|(_, models)| models.len() as u64).sum::<u64>();
+    let longest = sweep.prompt_tokens.iter().copied().max().unwrap_or(0);
+    let lengths = calibration::lengths(longest);
+    let requests = models * lengths.len() as u64;
+    Load {
+        requests,
+        prompt_tokens: models * lengths.into_iter().map(u64::from).sum::<u64>(),
+        output_tokens: requests * u64::from(calibration::MAX_TOKENS),
     }
 }
 
@@ -286,6 +305,7 @@ impl fmt::Display for SweepPlan {
         writeln!(f, "  prompt tokens  {}", joined(self.prompt_tokens.iter()))?;
         writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
         writeln!(f, "  per run        {}", self.run)?;
+        writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
         let per_day = self.run.times(self.runs_per_day);
         writeln!(
             f,

@@ -5,7 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::{Budget, Histograms, Objectives, Sweep};
-use crate::measurement::{FailureClass, rate_limit::RateLimitUnit};
+use crate::{
+    analysis::Finding,
+    measurement::{FailureClass, rate_limit::RateLimitUnit},
+};
 
 /// Series by what they multiply with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,8 +27,8 @@ pub struct SeriesCount {
 const HISTOGRAM_EXTRA: usize = 3;
 /// `requests_total`, the two `level_throughput_*`, and three quantiles of `level_ttft_seconds` and `level_tpot_seconds`.
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
-/// Room for names of findings.
-pub(crate) const FINDINGS_MAX: usize = 16;
+/// Names of findings.
+pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
 /// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, seven reasons of `level_skips_total`,
 /// and as many findings as there are names for.
 const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;

@@ -162,6 +162,7 @@ impl SweepKeys {
             connection: self.connection.unwrap_or_default(),
             prefix_cache: self.prefix_cache.unwrap_or_default(),
             prompt_language: self.prompt_language.unwrap_or_default(),
+            calibrate: true,
         }
     }
 }

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::watch;
 
 use crate::{
-    analysis::LevelSummary,
+    analysis::{Finding, LevelSummary},
     archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
     cell::Cell,
@@ -22,9 +22,6 @@ use crate::{
     server::{BudgetStatus, CellStatus, Status, SweepStatus},
     sweep::{Cause, DELAY_BOUNDS, Event, LadderReport, Role},
 };
-
-/// The only finding made so far.
-const CLIENT_SATURATED: &str = "client_saturated";
 
 /// Turns events into what can be looked at.
 #[derive(Debug)]
@@ -92,7 +89,7 @@ impl Observer {
     /// Lays out the series of a configuration; what it no longer names is forgotten.
     pub(super) fn adopt(&mut self, config: &Config) {
         let mut layout = Layout::of(config, &DELAY_BOUNDS);
-        layout.findings = vec![Arc::from(CLIENT_SATURATED)];
+        layout.findings = Finding::ALL.iter().map(|finding| Arc::from(finding.as_str())).collect();
         self.metrics.apply(&layout);
         self.cells.clear();
         self.sweeps.clear();
@@ -108,7 +105,9 @@ impl Observer {
             self.sweeps.insert(sweep.name.clone(), self.metrics.sweep(&sweep.name));
             for cell in sweep.cells() {
                 let ladder = Ladder::from(&cell);
-                self.ladders.entry(ladder.clone()).or_insert_with(|| self.metrics.ladder(&ladder));
+                let metrics =
+                    self.ladders.entry(ladder.clone()).or_insert_with(|| self.metrics.ladder(&ladder));
+                metrics.none_found_yet();
                 let metrics = self.metrics.cell(&cell, sweep.objectives);
                 self.cells.insert(cell, metrics);
             }
@@ -254,7 +253,10 @@ impl Observer {
                 if let Some(metrics) = self.cells.get(&*cell) {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
-                        Role::WarmUp | Role::Filler => metrics.observe_excluded(&measurement),
+                        Role::Calibration if measurement.is_empty() => {}
+                        Role::Calibration | Role::WarmUp | Role::Filler => {
+                            metrics.observe_excluded(&measurement);
+                        }
                     }
                 }
                 if let Some(failure) = measurement.outcome.failure() {
@@ -319,8 +321,8 @@ impl Observer {
             return;
         }
         metrics.concluded(report.knee, report.safe_concurrency);
-        let saturated = report.levels.iter().any(|level| level.client_saturated == Some(true));
-        metrics.found(|finding| finding == CLIENT_SATURATED && saturated);
+        metrics.found(|name| report.findings.iter().any(|found| found.finding.as_str() == name));
+        log_ladder(report);
     }
 }
 
@@ -347,6 +349,16 @@ fn adopt_status(status: &mut Status, config: &Config) {
         known.unwrap_or_else(|| CellStatus::unmeasured(&cell))
     });
     (status.sweeps, status.cells) = (sweeps.collect(), cells.collect());
+}
+
+/// One line a ladder: what it says about capacity, and what was found.
+fn log_ladder(report: &LadderReport) {
+    let unknown = |concurrency: Option<u32>| concurrency.map_or("unknown".into(), |c| c.to_string());
+    let findings: Vec<&str> = report.findings.iter().map(|found| found.finding.as_str()).collect();
+    tracing::info!(sweep = %report.sweep, target = %report.target, model = %report.model,
+        prompt_tokens = report.prompt_tokens, state = report.knee.state(),
+        knee = unknown(report.knee.concurrency()), safe = unknown(report.safe_concurrency),
+        findings = findings.join(","), "ladder ended");
 }
 
 /// One line a level: an error's words are shown once, not once a probe.

@@ -142,6 +142,13 @@ impl LadderMetrics {
         }
     }
 
+    /// Shows every finding as not made that was never decided, so that the first one made is seen as a change.
+    pub fn none_found_yet(&self) {
+        for (_, gauge) in self.findings.iter().filter(|(_, gauge)| gauge.value().is_none()) {
+            gauge.set(Some(0.0));
+        }
+    }
+
     /// Levels that were not run.
     pub fn levels_skipped(&self, reason: LevelSkip, levels: u32) {
         for (_, counter) in self.skips.iter().filter(|(each, _)| *each == reason) {

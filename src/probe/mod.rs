@@ -10,11 +10,14 @@
 
 mod bell;
 mod catalogue;
+mod certificate;
 mod connect;
 mod http;
+mod inspect;
 mod stamped;
 mod trust;
 
+pub use self::inspect::{Inspection, Security};
 use std::{io, sync::Arc, time::Duration};
 
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};

@@ -67,7 +67,7 @@ fn mixed_prompts_hold_both_languages() {
 
 #[test]
 fn scale_and_overhead_correct_the_length() {
-    let shape = Shape { overhead_tokens: 100, scale: 0.5, ..Shape::new(2_100, PromptLanguage::En) };
+    let shape = Shape { overhead_tokens: 100.0, scale: 0.5, ..Shape::new(2_100, PromptLanguage::En) };
     let estimate = estimate_tokens(&build(Nonce::Fresh(3), shape));
     assert!((estimate - 1_000.0).abs() < 10.0, "{estimate}");
     let runaway = Shape { scale: f64::INFINITY, ..Shape::new(0, PromptLanguage::En) };

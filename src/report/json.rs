@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Named;
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{Decided, Evidence, Found, Interval, LevelSummary, Percentiles, Scaling},
     sweep::{LadderReport, SweepResult},
 };
 
@@ -27,17 +27,46 @@ struct Ladder<'a> {
     knee_concurrency: Option<u32>,
     safe_concurrency: Option<u32>,
     state: &'static str,
-    findings: Vec<Finding>,
+    knee_decided_by: Option<Decision>,
+    scaling: Option<Law>,
+    findings: Vec<Finding<'a>>,
     levels: Vec<Level>,
     not_run: Vec<NotRun<'a>>,
 }
 
 #[derive(Serialize)]
-struct Finding {
+struct Finding<'a> {
     finding: &'static str,
     level: Option<u32>,
-    evidence: BTreeMap<&'static str, f64>,
+    evidence: &'a Evidence,
+    meaning: &'static str,
+    mend: &'static str,
 }
+
+#[derive(Serialize)]
+struct Decision {
+    by: &'static str,
+    to_concurrency: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain_interval: Option<Bounds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure_ratio: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Law {
+    gamma_tokens_per_second: f64,
+    contention: f64,
+    coherency: f64,
+    peak_concurrency: Option<f64>,
+    peak_throughput_tokens_per_second: Option<f64>,
+    r_squared: f64,
+}
+
+/// Lower and upper bound; `null` where the samples set none.
+type Bounds = [Option<f64>; 2];
 
 #[derive(Serialize)]
 struct NotRun<'a> {
@@ -58,7 +87,11 @@ struct Level {
     request_tps: Option<Summary>,
     duration_seconds: Option<Summary>,
     throughput_tokens_per_second: Option<f64>,
+    throughput_standard_error: Option<f64>,
     throughput_requests_per_second: Option<f64>,
+    failure_ratio_interval: Option<Bounds>,
+    in_flight: Option<f64>,
+    steady: Option<bool>,
     prompt_tokens_measured: Option<f64>,
     cached_ratio: Option<f64>,
     client_saturated: Option<bool>,
@@ -73,6 +106,9 @@ struct Summary {
     p50: f64,
     p95: f64,
     p99: f64,
+    p50_interval: Bounds,
+    p95_interval: Bounds,
+    p99_interval: Bounds,
 }
 
 /// One sweep as one JSON object.
@@ -100,7 +136,6 @@ pub fn ladder_value(report: &LadderReport) -> serde_json::Value {
 }
 
 fn ladder(report: &LadderReport) -> Ladder<'_> {
-    let saturated = report.levels.iter().filter(|level| level.client_saturated == Some(true));
     Ladder {
         target: &report.target,
         model: &report.model,
@@ -108,13 +143,9 @@ fn ladder(report: &LadderReport) -> Ladder<'_> {
         knee_concurrency: report.knee.concurrency(),
         safe_concurrency: report.safe_concurrency,
         state: report.knee.state(),
-        findings: saturated
-            .map(|level| Finding {
-                finding: "client_saturated",
-                level: Some(level.concurrency),
-                evidence: BTreeMap::new(),
-            })
-            .collect(),
+        knee_decided_by: report.decided.map(decided),
+        scaling: report.scaling.map(scaling),
+        findings: report.findings.iter().map(finding).collect(),
         levels: report.levels.iter().map(level).collect(),
         not_run: report
             .not_run
@@ -122,6 +153,48 @@ fn ladder(report: &LadderReport) -> Ladder<'_> {
             .map(|not_run| NotRun { concurrency: not_run.concurrency, reason: &not_run.reason })
             .collect(),
     }
+}
+
+fn finding(found: &Found) -> Finding<'_> {
+    Finding {
+        finding: found.finding.as_str(),
+        level: found.level,
+        evidence: &found.evidence,
+        meaning: found.finding.meaning(),
+        mend: found.finding.mend(),
+    }
+}
+
+fn decided(decided: Decided) -> Decision {
+    let by = |by, to_concurrency| Decision {
+        by,
+        to_concurrency,
+        gain: None,
+        gain_interval: None,
+        failure_ratio: None,
+    };
+    match decided {
+        Decided::Gain { to, gain, interval } => {
+            Decision { gain: Some(gain), gain_interval: Some(bounds(interval)), ..by("throughput", to) }
+        }
+        Decided::Failures { to, ratio } => Decision { failure_ratio: Some(ratio), ..by("failures", to) },
+        Decided::Latency { to } => by("latency", to),
+    }
+}
+
+fn scaling(law: Scaling) -> Law {
+    Law {
+        gamma_tokens_per_second: law.gamma,
+        contention: law.contention,
+        coherency: law.coherency,
+        peak_concurrency: law.peak_concurrency,
+        peak_throughput_tokens_per_second: law.peak_throughput,
+        r_squared: law.r_squared,
+    }
+}
+
+fn bounds(interval: Interval) -> Bounds {
+    [interval.low, interval.high]
 }
 
 fn level(summary: &LevelSummary) -> Level {
@@ -137,7 +210,11 @@ fn level(summary: &LevelSummary) -> Level {
         request_tps: summary.request_tps.map(percentiles),
         duration_seconds: summary.duration_seconds.map(percentiles),
         throughput_tokens_per_second: summary.throughput_tokens_per_second,
+        throughput_standard_error: summary.throughput_standard_error,
         throughput_requests_per_second: summary.throughput_requests_per_second,
+        failure_ratio_interval: summary.failure_ratio_interval().map(bounds),
+        in_flight: summary.little.map(|little| little.in_flight),
+        steady: summary.little.map(|little| little.holds),
         prompt_tokens_measured: summary.prompt_tokens_measured,
         cached_ratio: summary.cached_ratio,
         client_saturated: summary.client_saturated,
@@ -147,5 +224,14 @@ fn level(summary: &LevelSummary) -> Level {
 }
 
 fn percentiles(p: Percentiles) -> Summary {
-    Summary { count: p.count, mean: p.mean, p50: p.p50, p95: p.p95, p99: p.p99 }
+    Summary {
+        count: p.count,
+        mean: p.mean,
+        p50: p.p50,
+        p95: p.p95,
+        p99: p.p99,
+        p50_interval: bounds(p.intervals.p50),
+        p95_interval: bounds(p.intervals.p95),
+        p99_interval: bounds(p.intervals.p99),
+    }
 }

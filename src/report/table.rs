@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::Named;
 use crate::{
-    analysis::{LevelSummary, Percentiles},
+    analysis::{Decided, Finding, Found, LevelSummary, Percentiles},
     sweep::LadderReport,
 };
 
@@ -84,10 +84,29 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
             "answer: TTFT is the first token of any kind, here of thinking; the answer began later".into(),
         );
     }
-    if levels().any(|level| level.client_saturated == Some(true)) {
-        lines.push(
-            "client saturated: this machine was too busy to measure; run fewer at once, or elsewhere".into(),
-        );
+    lines.extend(named.report.ladders.iter().flat_map(findings));
+    lines
+}
+
+/// What was found of a ladder: what it means, and what to do. Capacity has its own line.
+fn findings(ladder: &LadderReport) -> Vec<String> {
+    let told = |found: &&Found| !matches!(found.finding, Finding::ThroughputKnee | Finding::SafeConcurrency);
+    let mut lines: Vec<String> = Vec::new();
+    let mut findings = ladder.findings.iter().filter(told).peekable();
+    while let Some(found) = findings.next() {
+        let mut at: Vec<String> = found.level.iter().map(u32::to_string).collect();
+        while let Some(same) = findings.next_if(|next| next.finding == found.finding) {
+            at.extend(same.level.map(|level| level.to_string()));
+        }
+        let at = if at.is_empty() { String::new() } else { format!(" at concurrency {}", at.join(", ")) };
+        lines.push(format!(
+            "{} at {} prompt tokens: {}{at}: {}",
+            ladder.model,
+            ladder.prompt_tokens,
+            found.finding,
+            found.finding.meaning()
+        ));
+        lines.push(format!("  {}", found.finding.mend()));
     }
     lines
 }
@@ -95,11 +114,14 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
 fn capacity(ladder: &LadderReport) -> Option<String> {
     let name = format!("{} at {} prompt tokens", ladder.model, ladder.prompt_tokens);
     let knee = ladder.knee.concurrency()?;
+    let why = match ladder.decided {
+        None | Some(Decided::Gain { .. }) => format!("throughput stops growing at concurrency {knee}"),
+        Some(Decided::Failures { to, .. }) => format!("requests fail beyond concurrency {knee}, at {to}"),
+        Some(Decided::Latency { to }) => format!("objectives are missed beyond concurrency {knee}, at {to}"),
+    };
     Some(match ladder.safe_concurrency {
-        Some(safe) => format!("{name}: throughput stops growing at concurrency {knee}; safe up to {safe}"),
-        None => {
-            format!("{name}: throughput stops growing at concurrency {knee}; no level meets the objectives")
-        }
+        Some(safe) => format!("{name}: {why}; safe up to {safe}"),
+        None => format!("{name}: {why}; no level meets the objectives"),
     })
 }
 

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::{
-    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles},
+    analysis::{Finding, Found, Knee, LevelSummary, PercentileIntervals, Percentiles},
     measurement::FailureClass,
     sweep::{LadderReport, NotRun, SweepResult},
 };
@@ -52,6 +52,13 @@ fn report() -> SweepReport {
         levels: vec![good, bad],
         not_run: vec![NotRun { concurrency: 8, reason: "3 of 8 requests failed at concurrency 4".into() }],
         knee: Knee::Found(1),
+        decided: None,
+        scaling: None,
+        findings: vec![Found {
+            finding: Finding::ClientSaturated,
+            level: Some(4),
+            evidence: BTreeMap::new(),
+        }],
         safe_concurrency: Some(1),
     };
     SweepReport { ladders: vec![ladder], result: SweepResult::Completed }

@@ -7,15 +7,17 @@ use std::{
 
 use super::{
     Event, Run,
+    calibrate::calibrate,
     gate::{Gate, Pass},
     level::{Ended, Level},
     shot::Prepared,
     toll,
 };
 use crate::{
-    analysis::{Knee, LevelSummary, knee, safe_concurrency},
+    analysis::{Capacity, Decided, Examined, Found, Knee, LengthPoint, LevelSummary, Scaling, examine, knee},
     budget::{Exhausted, Order},
     cell::Cell,
+    config::ConnectionPolicy,
     measurement::FailureClass,
 };
 
@@ -36,8 +38,14 @@ pub struct LadderReport {
     pub not_run: Vec<NotRun>,
     /// Where throughput stops growing.
     pub knee: Knee,
+    /// What decided that; `None` unless it was found.
+    pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The Universal Scalability Law fitted to the levels.
+    pub scaling: Option<Scaling>,
+    /// What the numbers mean.
+    pub findings: Vec<Found>,
 }
 
 /// A level that was not run.
@@ -108,6 +116,7 @@ pub(super) async fn climb(
     (prepared, gate): (&Prepared, &Gate),
     model: &Arc<str>,
     prompt_tokens: u32,
+    other_lengths: &[LengthPoint],
 ) -> LadderReport {
     let sweep = run.sweep.clone();
     let target = prepared.endpoint.target().name.clone();
@@ -134,6 +143,9 @@ pub(super) async fn climb(
                 continue;
             }
         };
+        if levels.is_empty() {
+            calibrate(run, prepared, &cell).await;
+        }
         run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
         let pace =
             levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
@@ -164,8 +176,19 @@ pub(super) async fn climb(
             None => guard(run, &levels),
         };
     }
-    let knee = knee(&levels);
-    let safe_concurrency = safe_concurrency(&levels, knee, &sweep.objectives);
+    let capacity = Capacity::of(&levels, &sweep.objectives);
+    let findings = examine(&Examined {
+        levels: &levels,
+        capacity: &capacity,
+        objectives: &sweep.objectives,
+        prompt_tokens,
+        calibrated: prepared.review(model, &sweep.level, prompt_tokens, &levels),
+        max_tokens: sweep.level.output_tokens_max(),
+        reuses_connections: sweep.level.connection == ConnectionPolicy::Reuse,
+        prefix_cache: sweep.level.prefix_cache,
+        other_lengths,
+        max_tokens_control: None,
+    });
     LadderReport {
         sweep: sweep.name.clone(),
         target,
@@ -173,8 +196,11 @@ pub(super) async fn climb(
         prompt_tokens,
         levels,
         not_run,
-        knee,
-        safe_concurrency,
+        knee: capacity.knee,
+        decided: capacity.decided,
+        safe_concurrency: capacity.safe_concurrency,
+        scaling: capacity.scaling,
+        findings,
     }
 }
 

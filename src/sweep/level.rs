@@ -268,7 +268,7 @@ impl Worker {
     /// One probe; `None` when it was a filler and is no longer needed, or may not be paid for.
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
         let toll = self.shots.toll();
-        let loaded = self.shots.next();
+        let loaded = self.shots.next(role);
         let worst_case = toll.worst_case(loaded.prompt_tokens());
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,
@@ -302,6 +302,9 @@ impl Worker {
         if role == Role::WarmUp && self.shots.learn(&measurement) {
             // The target refused a field we can do without: it is not asked again.
             return;
+        }
+        if role == Role::WarmUp {
+            self.shots.verify(&measurement);
         }
         let failure = measurement.outcome.failure();
         let fatal = failure.filter(|failure| super::is_fatal(failure, role)).map(|failure| failure.class);

@@ -3,6 +3,7 @@
 //! Knows nothing of schedules, metrics or terminals: what happens is told as [`Event`]s over one bounded channel,
 //! and the whole comes back as a [`SweepReport`].
 
+mod calibrate;
 mod caught;
 mod delay;
 mod gate;
@@ -31,7 +32,7 @@ pub use self::{
     shot::Prepared,
 };
 use crate::{
-    analysis::LevelSummary,
+    analysis::{LengthPoint, LevelSummary},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::{Sweep, Target},
@@ -88,6 +89,8 @@ pub enum Event {
 pub enum Role {
     /// Opens the connection and brings the level to its load; excluded.
     WarmUp,
+    /// Tells how the model counts prompts; excluded.
+    Calibration,
     /// Counts.
     Measured,
     /// Keeps the load while the last measured ones end; excluded.
@@ -221,8 +224,12 @@ impl Run {
             // Another sweep may be loading this target: its load would be measured as the target's latency.
             let Some(turn) = gate.turn(&mut self.halt).await else { break };
             for model in &models {
+                let mut lengths = Vec::new();
                 for prompt_tokens in self.sweep.prompt_tokens.clone() {
-                    let report = ladder::climb(&mut self, (&prepared, &gate), model, prompt_tokens).await;
+                    let place = (&prepared, &gate);
+                    let report = ladder::climb(&mut self, place, model, prompt_tokens, &lengths).await;
+                    let lowest = report.levels.first();
+                    lengths.extend(lowest.and_then(|level| LengthPoint::of(level, prompt_tokens)));
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
                     ladders.push(report);
                 }

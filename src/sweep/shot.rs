@@ -1,17 +1,22 @@
 //! What a level's probes ask: a fresh prompt each, and what the target has shown it does not accept.
 
 use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::toll::Toll;
+use super::{Role, toll::Toll};
 use crate::{
+    analysis::LevelSummary,
     cell::Cell,
-    config::{LevelSettings, PrefixCache},
+    config::{LevelSettings, PrefixCache, PromptLanguage},
     measurement::{FailureClass, Measurement},
     probe::{Endpoint, Shot, TraceId},
-    prompt::{self, Nonce, Shape},
+    prompt::{
+        self, Nonce, Shape,
+        calibration::{self, Calibration, Reading, Verdict, is_close},
+        estimate_tokens,
+    },
     protocol::Ask,
 };
 
@@ -27,6 +32,36 @@ pub struct Prepared {
 #[derive(Debug, Default)]
 struct Learned {
     usage_refused: Mutex<HashSet<Arc<str>>>,
+    calibrations: Mutex<HashMap<CalibrationKey, Counting>>,
+}
+
+/// What a calibration holds for: the words of other prompts are counted otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct CalibrationKey {
+    model: Arc<str>,
+    language: PromptLanguage,
+    warm: bool,
+}
+
+impl CalibrationKey {
+    pub(super) fn new(model: &Arc<str>, settings: &LevelSettings) -> Self {
+        Self {
+            model: model.clone(),
+            language: settings.prompt_language,
+            warm: settings.prefix_cache == PrefixCache::Warm,
+        }
+    }
+}
+
+/// How a model counts prompts, as far as known.
+#[derive(Debug, Clone, Copy)]
+enum Counting {
+    /// So.
+    Known(Calibration),
+    /// So when it was last asked; what it counted since does not agree.
+    Doubted(Calibration),
+    /// It does not say.
+    Unknowable,
 }
 
 impl Prepared {
@@ -57,14 +92,79 @@ impl Prepared {
         news
     }
 
-    fn refused(&self) -> std::sync::MutexGuard<'_, HashSet<Arc<str>>> {
+    /// Whether it is known how the model counts, or that it does not.
+    pub(super) fn needs_no_calibration(&self, key: &CalibrationKey) -> bool {
+        matches!(self.calibrations().get(key), Some(Counting::Known(_) | Counting::Unknowable))
+    }
+
+    pub(super) fn calibrated(&self, key: CalibrationKey, calibration: Calibration) {
+        self.calibrations().insert(key, Counting::Known(calibration));
+    }
+
+    pub(super) fn cannot_calibrate(&self, key: CalibrationKey) {
+        self.calibrations().insert(key, Counting::Unknowable);
+    }
+
+    /// Looks at what a ladder's prompts were counted as: lengths that do not agree have the model calibrated again
+    /// before its next ladder. Returns whether its prompts were calibrated at all.
+    pub(super) fn review(
+        &self,
+        model: &Arc<str>,
+        settings: &LevelSettings,
+        prompt_tokens: u32,
+        levels: &[LevelSummary],
+    ) -> bool {
+        let mut calibrations = self.calibrations();
+        let Some(counting) = calibrations.get_mut(&CalibrationKey::new(model, settings)) else {
+            return false;
+        };
+        let Some(calibration) = counting.calibration() else { return false };
+        let counted = levels.iter().filter_map(|level| level.prompt_tokens_measured);
+        if counted.into_iter().any(|counted| !is_close(prompt_tokens, counted)) {
+            *counting = Counting::Doubted(calibration);
+        }
+        true
+    }
+
+    /// The shape of a prompt of the wanted length, and whether it is known how the model counts it.
+    fn shape(&self, key: &CalibrationKey, tokens: u32) -> (Shape, bool) {
+        let calibration = self.calibrations().get(key).and_then(|counting| counting.calibration());
+        let uncalibrated = (Shape::new(tokens, key.language), false);
+        calibration.map_or(uncalibrated, |line| (line.shape(tokens, key.language), true))
+    }
+
+    fn verify(&self, key: &CalibrationKey, reading: Reading) {
+        if let Some(Counting::Known(calibration)) = self.calibrations().get_mut(key)
+            && calibration.learn(reading) == Verdict::Astray
+        {
+            tracing::debug!(model = %key.model, ?reading, "the prompt was counted as much shorter or longer than it is");
+        }
+    }
+
+    fn calibrations(&self) -> MutexGuard<'_, HashMap<CalibrationKey, Counting>> {
+        self.learned.calibrations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
         self.learned.usage_refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counting {
+    fn calibration(self) -> Option<Calibration> {
+        match self {
+            Self::Known(calibration) | Self::Doubted(calibration) => Some(calibration),
+            Self::Unknowable => None,
+        }
     }
 }
 
 /// One worker's supply of probes to send.
 pub(super) struct Shots {
     cell: Arc<Cell>,
+    key: CalibrationKey,
+    /// Length of the latest prompt as we estimate it, while that is of interest.
+    estimated: Option<f64>,
     settings: LevelSettings,
     prepared: Prepared,
     gap_bounds: Arc<[f64]>,
@@ -77,6 +177,8 @@ pub(super) struct Loaded<'a> {
     shots: &'a Shots,
     prompt: String,
     include_usage: bool,
+    max_tokens: u32,
+    expected_tokens: Option<f64>,
 }
 
 impl Shots {
@@ -88,6 +190,8 @@ impl Shots {
     ) -> Self {
         Self {
             cell: cell.clone(),
+            key: CalibrationKey::new(&cell.model, settings),
+            estimated: None,
             settings: settings.clone(),
             prepared: prepared.clone(),
             gap_bounds,
@@ -102,16 +206,43 @@ impl Shots {
     }
 
     /// The next probe, with a fresh prompt and trace id.
-    pub(super) fn next(&mut self) -> Loaded<'_> {
-        self.trace_id = TraceId::random();
+    pub(super) fn next(&mut self, role: Role) -> Loaded<'_> {
+        let (shape, calibrated) = self.prepared.shape(&self.key, self.cell.prompt_tokens);
+        let expected = calibrated.then_some(f64::from(self.cell.prompt_tokens));
+        let prompt = self.write(shape);
+        // Only what is verified is estimated: that reads the whole prompt once more.
+        self.estimated = (role == Role::WarmUp).then(|| estimate_tokens(&prompt));
+        self.load(prompt, self.settings.output_tokens_max(), expected)
+    }
+
+    /// A probe with a prompt of this estimated length and a short answer.
+    pub(super) fn calibrating(&mut self, length: u32) -> Loaded<'_> {
+        let prompt = self.write(Shape::new(length, self.settings.prompt_language));
+        self.estimated = Some(estimate_tokens(&prompt));
+        self.load(prompt, self.settings.output_tokens_max().min(calibration::MAX_TOKENS), None)
+    }
+
+    /// Compares the server's count of the latest prompt with what was expected.
+    pub(super) fn verify(&self, measurement: &Measurement) {
+        if let (Some(estimated), Some(counted)) = (self.estimated, measurement.tokens.prompt)
+            && counted > 0
+        {
+            self.prepared.verify(&self.key, Reading { estimated, counted: counted as f64 });
+        }
+    }
+
+    fn write(&self, shape: Shape) -> String {
         let nonce = match self.settings.prefix_cache {
             PrefixCache::Cold => Nonce::Fresh(fastrand::u64(..)),
             PrefixCache::Warm => Nonce::Warm,
         };
-        let shape = Shape::new(self.cell.prompt_tokens, self.settings.prompt_language);
-        let prompt = prompt::build(nonce, shape);
+        prompt::build(nonce, shape)
+    }
+
+    fn load(&mut self, prompt: String, max_tokens: u32, expected_tokens: Option<f64>) -> Loaded<'_> {
+        self.trace_id = TraceId::random();
         let include_usage = self.prepared.asks_usage(&self.cell.model);
-        Loaded { shots: self, prompt, include_usage }
+        Loaded { shots: self, prompt, include_usage, max_tokens, expected_tokens }
     }
 
     /// The trace id of the latest probe.
@@ -126,9 +257,14 @@ impl Shots {
 }
 
 impl Loaded<'_> {
-    /// About how many tokens the prompt has.
+    /// The prompt's length as we estimate it; 0 where it is of no interest.
+    pub(super) fn estimated(&self) -> f64 {
+        self.shots.estimated.unwrap_or(0.0)
+    }
+
+    /// About how many tokens the prompt has: as many as were wanted, once it is known how the model counts.
     pub(super) fn prompt_tokens(&self) -> f64 {
-        prompt::estimate_tokens(&self.prompt)
+        self.expected_tokens.unwrap_or_else(|| estimate_tokens(&self.prompt))
     }
 
     pub(super) fn as_shot(&self) -> Shot<'_> {
@@ -138,7 +274,7 @@ impl Loaded<'_> {
             ask: Ask {
                 model: &self.shots.cell.model,
                 prompt: &self.prompt,
-                max_tokens: settings.output_tokens_max(),
+                max_tokens: self.max_tokens,
                 max_tokens_field: target.max_tokens_field,
                 temperature: settings.temperature,
                 include_usage: self.include_usage,

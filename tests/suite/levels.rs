@@ -35,6 +35,7 @@ async fn overlapping(server: &Server, allowed: bool) {
         sweep.name = Arc::from(name);
         sweep.level.requests = 6;
         sweep.level.max_tokens = 10;
+        sweep.level.calibrate = false;
         let run = Run {
             sweep: Arc::new(sweep),
             fleet: fleet.clone(),
@@ -76,6 +77,7 @@ fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
     let mut sweep = Sweep::ad_hoc(target, vec![60], concurrency.to_vec());
     sweep.level.requests = 8;
     sweep.level.max_tokens = 6;
+    sweep.level.calibrate = false;
     sweep
 }
 

@@ -15,6 +15,8 @@
 )]
 
 mod archive;
+mod calibration;
+mod check;
 mod cli;
 mod corpus;
 mod credentials;

@@ -78,3 +78,11 @@ async fn serve(dir: &Path) {
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
     assert_eq!(status.code(), Some(0));
 }
+
+#[test]
+fn every_finding_is_documented_as_it_is_told() {
+    for finding in tokenprobe::analysis::Finding::ALL {
+        let row = format!("| `{finding}` | {} | {} |", finding.meaning(), finding.mend());
+        assert!(README.contains(&row), "the README should have the row\n{row}");
+    }
+}

@@ -162,7 +162,7 @@ impl Engine {
     }
 }
 
-fn normal(random: &mut fastrand::Rng) -> f64 {
+pub(super) fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * random.f64().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
