@@ -73,14 +73,13 @@ pub fn build(nonce: Nonce, shape: Shape) -> String {
     let mut left = budget - estimate_tokens(&text);
     let closing = closing(shape.language, left);
     left -= estimate_tokens(closing);
-    let mut chinese = shape.language == PromptLanguage::Zh;
+    let mut tongue = Tongue::new(shape.language);
     while left > 0.0 {
         let before = left;
-        push_paragraph(&mut text, &mut left, chinese, &mut dice);
+        push_paragraph(&mut text, &mut left, &mut tongue, &mut dice);
         if left >= before {
             break;
         }
-        chinese ^= shape.language == PromptLanguage::Mixed;
     }
     text.push_str(closing);
     text
@@ -163,10 +162,37 @@ fn closing(language: PromptLanguage, room: f64) -> &'static str {
     closings.iter().find(fits).copied().unwrap_or_default()
 }
 
+/// The language of the next sentence.
+struct Tongue {
+    language: PromptLanguage,
+    /// How many more tokens are Chinese than English.
+    ahead: f64,
+}
+
+impl Tongue {
+    fn new(language: PromptLanguage) -> Self {
+        Self { language, ahead: 0.0 }
+    }
+
+    /// Of mixed prompts every one holds as much of each: a tokenizer may treat them very differently.
+    fn is_chinese(&self) -> bool {
+        match self.language {
+            PromptLanguage::En => false,
+            PromptLanguage::Zh => true,
+            PromptLanguage::Mixed => self.ahead < 0.0,
+        }
+    }
+
+    fn spoke(&mut self, chinese: bool, tokens: f64) {
+        self.ahead += if chinese { tokens } else { -tokens };
+    }
+}
+
 /// Adds a paragraph, or as much of it as there is room for.
-fn push_paragraph(text: &mut String, left: &mut f64, chinese: bool, dice: &mut Dice) {
+fn push_paragraph(text: &mut String, left: &mut f64, tongue: &mut Tongue, dice: &mut Dice) {
     push(text, left, "\n\n");
     for number in 0..SENTENCES_MIN + dice.below(SENTENCES_MORE) {
+        let chinese = tongue.is_chinese();
         if number > 0 && !chinese {
             text.push(' ');
         }
@@ -182,6 +208,7 @@ fn push_paragraph(text: &mut String, left: &mut f64, chinese: bool, dice: &mut D
             push_start(text, left, &sentence, chinese);
             return;
         }
+        tongue.spoke(chinese, tokens);
         *left -= tokens;
     }
 }

@@ -203,7 +203,8 @@ proptest! {
         ]);
         let mut ledger = Ledger::new(limits(40));
         let mut now = at("2026-01-01T10:00:00Z");
-        // The hour that counts is the latest there was: a clock set back gives no second one.
+        // The hour that counts is the latest the book was told of: a clock set back gives no second one.
+        ledger.remaining(now);
         let mut hour = Period::Hour.start(now);
         let mut sent = 0_u64;
         let mut used = 0_u64;

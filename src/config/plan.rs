@@ -142,7 +142,7 @@ impl SweepPlan {
 fn calibration(sweep: &Sweep) -> Load {
     let models = sweep.targets.iter().map(|(_, models)| models.len() as u64).sum::<u64>();
     let longest = sweep.prompt_tokens.iter().copied().max().unwrap_or(0);
-    let lengths = calibration::lengths(longest);
+    let lengths = calibration::lengths(longest, sweep.level.prompt_language);
     let requests = models * lengths.len() as u64;
     Load {
         requests,

@@ -62,8 +62,10 @@ pub enum Verdict {
 
 /// The two lengths, in estimated tokens, of the prompts to calibrate with when this length is wanted.
 #[must_use]
-pub fn lengths(wanted: u32) -> [u32; 2] {
-    [SHORT, wanted.clamp(LONG_MIN, LONG_MAX)]
+pub fn lengths(wanted: u32, language: PromptLanguage) -> [u32; 2] {
+    // A few sentences of two languages hold more of the one or of the other.
+    let stretch = if language == PromptLanguage::Mixed { 2 } else { 1 };
+    [SHORT, wanted.clamp(LONG_MIN, LONG_MAX)].map(|length| length * stretch)
 }
 
 impl Calibration {
@@ -135,7 +137,7 @@ mod tests {
         for language in [PromptLanguage::En, PromptLanguage::Zh, PromptLanguage::Mixed] {
             for (characters, template) in [(4.0, 21.0), (3.0, 300.0), (6.5, 8.0), (1.0, 0.0)] {
                 for wanted in [500, 1_000, 4_000, 16_000, 32_000] {
-                    let [short, long] = lengths(wanted).map(|length| {
+                    let [short, long] = lengths(wanted, language).map(|length| {
                         read(u64::from(length), Shape::new(length, language), characters, template)
                     });
                     let mut calibration = Calibration::through(short, long).unwrap();

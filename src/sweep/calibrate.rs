@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{
     Event, Role, Run,
     caught::caught,
+    gate::Gate,
     shot::{CalibrationKey, Prepared, Shots},
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// Calibrates the cell's model at the target unless that was done, or cannot be done.
-pub(super) async fn calibrate(run: &Run, prepared: &Prepared, cell: &Arc<Cell>) {
+pub(super) async fn calibrate(run: &Run, (prepared, gate): (&Prepared, &Gate), cell: &Arc<Cell>) {
     let settings = &run.sweep.level;
     let key = CalibrationKey::new(&cell.model, settings);
     if !settings.calibrate || prepared.needs_no_calibration(&key) {
@@ -26,13 +27,14 @@ pub(super) async fn calibrate(run: &Run, prepared: &Prepared, cell: &Arc<Cell>) 
     }
     let mut caller = Caller {
         run,
+        gate,
         cell,
         lane: Lane::new(prepared.endpoint.clone(), settings.connection),
         shots: Shots::new(cell, settings, prepared, run.gap_bounds.clone()),
         left: REQUESTS_MAX,
     };
     let mut readings = Vec::new();
-    for length in lengths(cell.prompt_tokens) {
+    for length in lengths(cell.prompt_tokens, settings.prompt_language) {
         match caller.read(length).await {
             Answer::Counted(reading) => readings.push(reading),
             Answer::Uncounted => {
@@ -68,6 +70,7 @@ enum Answer {
 
 struct Caller<'a> {
     run: &'a Run,
+    gate: &'a Gate,
     cell: &'a Arc<Cell>,
     lane: Lane,
     shots: Shots,
@@ -84,11 +87,12 @@ impl Caller<'_> {
             let answered = measurement.timeline.first_event.is_some() && measurement.is_ok();
             // A server that refuses to be asked for its counts is asked once more, without.
             let again = self.shots.learn(&measurement);
+            let held_off = self.gate.hold_off(&measurement);
             self.tell(measurement).await;
             match counted {
                 Some(counted) => return Answer::Counted(Reading { estimated, counted: counted as f64 }),
                 None if answered => return Answer::Uncounted,
-                None if again => {}
+                None if again && !held_off => {}
                 None => break,
             }
         }

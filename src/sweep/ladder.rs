@@ -134,7 +134,17 @@ pub(super) async fn climb(
     let mut stopped: Option<Cause> = None;
     for &concurrency in &sweep.concurrency {
         let cell = cell(concurrency);
-        let _pass = match admit(run, (prepared, gate), &cell, stopped.take()).await {
+        let door = (prepared, gate);
+        let admitted = match admit(run, door, &cell, stopped.take()).await {
+            Ok(pass) if levels.is_empty() => {
+                calibrate(run, door, &cell).await;
+                drop(pass);
+                // It may have been told to wait, or have spent what was left.
+                admit(run, door, &cell, None).await
+            }
+            admitted => admitted,
+        };
+        let _pass = match admitted {
             Ok(pass) => pass,
             Err(cause) => {
                 not_run.push(NotRun { concurrency, reason: cause.to_string() });
@@ -143,9 +153,6 @@ pub(super) async fn climb(
                 continue;
             }
         };
-        if levels.is_empty() {
-            calibrate(run, prepared, &cell).await;
-        }
         run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
         let pace =
             levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));

@@ -65,19 +65,23 @@ async fn a_runaway_schedule_with_reloads_never_sends_more_than_the_budget() {
 async fn a_level_that_does_not_fit_is_not_run_and_money_is_counted() {
     let server = Server::start(|_| {}).await;
     let prices = "prices = { fixed = { input_per_million = 1000, output_per_million = 2000 } }";
-    // The lower level's worst case is 3 requests of at most 113 tokens in and 4 out; the upper one's is 5.
-    let budget = "[budget]\ncost_per_day = 0.5\ncurrency = \"EUR\"\n";
+    // The two requests of the calibration cost about 0.4. The lower level's worst case is 3 requests of at most 113
+    // tokens in and 4 out; the upper one's is 5.
+    let budget = "[budget]\ncost_per_day = 1\ncurrency = \"EUR\"\n";
     let text = config(&server, "fixed", budget, prices, "").replace("every = \"1s\"", "every = \"1h\"");
     let daemon = Daemon::start(&text, &[], &[]).await;
     let skipped = r#"tokenprobe_level_skips_total{sweep="often",target="sim",model="fixed",prompt_tokens="50",reason="budget"}"#;
     daemon.until("a level is skipped", async |daemon| daemon.metric(skipped).await == Some(1.0)).await;
     let sent = server.oracle.requests().len();
-    assert_eq!(sent, 3, "the lower level's requests");
+    assert_eq!(sent, 2 + 3, "the calibration's and the lower level's requests");
     let cost = r#"tokenprobe_cost_total{target="sim",model="fixed",currency="EUR"}"#;
     let cost = daemon.metric(cost).await.unwrap();
     let prompt = r#"tokenprobe_prompt_tokens_total{sweep="often",target="sim",model="fixed"}"#;
     let prompt = daemon.metric(prompt).await.unwrap();
-    assert!((cost - (prompt * 1e-3 + 12.0 * 2e-3)).abs() < 1e-6, "{cost} for {prompt} prompt tokens");
+    let output = r#"tokenprobe_output_tokens_total{sweep="often",target="sim",model="fixed"}"#;
+    let output = daemon.metric(output).await.unwrap();
+    assert!(output >= 12.0, "{output}");
+    assert!((cost - (prompt * 1e-3 + output * 2e-3)).abs() < 1e-6, "{cost} for {prompt} and {output} tokens");
 }
 
 #[tokio::test(flavor = "multi_thread")]
