@@ -222,11 +222,16 @@ fn keys(
     let named = profile.or_else(|| variable("AWS_PROFILE"));
     let file = shared_file(&variable);
     if named.is_none() && !file.exists() {
-        let issuer = platform::issuer(&variable, region?);
-        return issuer
-            .map(|issuer| (AwsKeys::issued(), AwsSource::Issuer(issuer)))
-            .map_err(|message| section.notes().complain(&section.here(), message))
-            .ok();
+        let at = section.here();
+        let issuer = platform::issuer(&variable, region?)
+            .map_err(|message| section.notes().complain(&at, message))
+            .ok()?;
+        if matches!(issuer, AwsIssuer::Instance { .. }) {
+            let message = "finds keys in neither the environment nor a shared credentials file: they will be asked \
+                           of the instance's metadata";
+            section.notes().warn(&at, message);
+        }
+        return Some((AwsKeys::issued(), AwsSource::Issuer(issuer)));
     }
     from_profile(section, &section.here(), named.unwrap_or_else(|| "default".to_owned()), &file)
 }
