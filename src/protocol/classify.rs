@@ -43,6 +43,12 @@ impl Ruling {
     }
 }
 
+/// Judges plain words; `None` when they say nothing that the status does not.
+pub(super) fn classify_words(text: &str, around: Circumstances<'_>) -> Option<Ruling> {
+    let complaint = Complaint::gather(&serde_json::Value::String(text.to_owned()));
+    Some(refine(by_words(&complaint, around)?, &complaint, around))
+}
+
 /// Judges a complaint.
 pub(super) fn classify(complaint: &Complaint, around: Circumstances<'_>) -> Ruling {
     let ruling = by_code(complaint, around)
@@ -67,14 +73,13 @@ const CODES: &[Row] = &[
     ("incorrectapikey*", Auth, "invalid_key"),
     ("missingapikey", Auth, "invalid_key"),
     ("apikeyinvalid", Auth, "invalid_key"),
-    ("autherror", Auth, "invalid_key"),
-    ("authenticationerror", Auth, "invalid_key"),
-    ("authenticationfailed", Auth, "invalid_key"),
-    ("invalidauthentication*", Auth, "invalid_key"),
-    ("unauthenticated", Auth, "invalid_key"),
+    ("autherror", Auth, ""),
+    ("authenticationerror", Auth, ""),
+    ("authenticationfailed", Auth, ""),
+    ("invalidauthentication*", Auth, ""),
+    ("unauthenticated", Auth, ""),
     // LiteLLM without a database knows only its master key, and would look any other up there.
     ("nodbconnection", Auth, "invalid_key"),
-    ("unauthorized*", Auth, "invalid_key"),
     ("invalidtoken", Auth, "invalid_key"),
     ("invalidclient", Auth, "invalid_key"),
     ("tokennotfoundindb", Auth, "invalid_key"),
@@ -88,20 +93,22 @@ const CODES: &[Row] = &[
     ("zhipu1001", Auth, "invalid_key"),
     ("zhipu1002", Auth, "invalid_key"),
     ("zhipu1004", Auth, "invalid_key"),
-    ("permission*", Auth, "forbidden"),
     ("accessdenied*", Auth, "forbidden"),
     ("modelaccessdenied*", Auth, "forbidden"),
     ("keymodelaccessdenied", Auth, "forbidden"),
     ("teammodelaccessdenied", Auth, "forbidden"),
-    ("forbidden*", Auth, "forbidden"),
     ("servicedisabled", Auth, "forbidden"),
     ("apikeyserviceblocked", Auth, "forbidden"),
     ("unsupportedcountryregionterritory", Auth, "forbidden"),
     ("zhipu1112", Auth, "forbidden"),
     ("zhipu1220", Auth, "forbidden"),
     ("insufficientquota", Quota, "billing"),
+    ("exceededcurrentquota*", Quota, "billing"),
     ("billing*", Quota, "billing"),
     ("arrearage*", Quota, "balance"),
+    ("accountoverdue*", Quota, "balance"),
+    ("insufficientuserquota", Quota, "balance"),
+    ("preconsumetokenquotafailed", Quota, "balance"),
     ("insufficientbalance*", Quota, "balance"),
     ("insufficientcredit*", Quota, "balance"),
     ("prepaidbilloverdue", Quota, "balance"),
@@ -128,6 +135,9 @@ const CODES: &[Row] = &[
     ("safety*", ContentFilter, ""),
     ("blocklist", ContentFilter, ""),
     ("sensitive*", ContentFilter, ""),
+    ("inputtextsensitive*", ContentFilter, "prompt"),
+    ("outputtextsensitive*", ContentFilter, "output"),
+    ("censorship*", ContentFilter, ""),
     ("datainspection*", ContentFilter, ""),
     ("moderation*", ContentFilter, ""),
     ("minimax1026", ContentFilter, "prompt"),
@@ -144,9 +154,11 @@ const CODES: &[Row] = &[
     ("unknownparameter", BadRequest, UNSUPPORTED),
     ("unrecognizedrequestargument", BadRequest, UNSUPPORTED),
     ("extraforbidden", BadRequest, UNSUPPORTED),
+    ("zhipu1212", BadRequest, "stream_not_allowed"),
     ("modelnotfound*", ModelNotFound, ""),
     ("modelnotexist*", ModelNotFound, ""),
     ("modelnotavailable", ModelNotFound, ""),
+    ("modeldecommissioned", ModelNotFound, ""),
     ("modelnotsupported", ModelNotFound, ""),
     ("invalidmodel*", ModelNotFound, ""),
     ("deploymentnotfound", ModelNotFound, ""),
@@ -154,6 +166,7 @@ const CODES: &[Row] = &[
     ("unknownurl", EndpointNotFound, ""),
     ("modelnotready*", Overloaded, "loading"),
     ("modelloading", Overloaded, "loading"),
+    ("deploymentscalingup", Overloaded, "loading"),
     ("overloaded*", Overloaded, ""),
     ("engineoverloaded*", Overloaded, ""),
     ("serverisoverloaded", Overloaded, ""),
@@ -164,6 +177,8 @@ const CODES: &[Row] = &[
     ("unavailableerror", Overloaded, ""),
     ("serviceunavailable*", Overloaded, ""),
     ("capacityexceeded", Overloaded, ""),
+    ("modelcapacity*", Overloaded, ""),
+    ("servicetiercapacity*", Overloaded, ""),
     ("insufficientsystemresource", Overloaded, ""),
     ("zhipu1305", Overloaded, ""),
     ("ratelimit*", RateLimited, ""),
@@ -177,6 +192,10 @@ const CODES: &[Row] = &[
     ("minimax1041", RateLimited, ""),
     ("zhipu1302", RateLimited, ""),
     ("zhipu1303", RateLimited, ""),
+    // Little more than names of statuses: any code above beside them is closer to the point.
+    ("unauthorized*", Auth, ""),
+    ("permission*", Auth, "forbidden"),
+    ("forbidden*", Auth, "forbidden"),
 ];
 
 /// Words for humans, lower case.
@@ -197,13 +216,27 @@ const WORDS: &[Row] = &[
     ("no auth credentials", Auth, "invalid_key"),
     ("no cookie auth credentials", Auth, "invalid_key"),
     ("invalid token", Auth, "invalid_key"),
+    ("invalid access token", Auth, "invalid_key"),
+    ("token invalid", Auth, "invalid_key"),
+    ("token is invalid", Auth, "invalid_key"),
     ("invalid bearer", Auth, "invalid_key"),
     ("invalid credential", Auth, "invalid_key"),
     ("token has expired", Auth, "expired"),
     ("token expired", Auth, "expired"),
     ("token is expired", Auth, "expired"),
     ("has been revoked", Auth, "revoked"),
+    ("organization has been disabled", Auth, "revoked"),
+    ("account has been disabled", Auth, "revoked"),
+    ("account has been suspended", Auth, "revoked"),
+    ("account has been deactivated", Auth, "revoked"),
+    ("key has been disabled", Auth, "revoked"),
+    ("key is disabled", Auth, "revoked"),
     ("insufficient balance", Quota, "balance"),
+    ("insufficient account balance", Quota, "balance"),
+    ("balance is insufficient", Quota, "balance"),
+    ("balance is not enough", Quota, "balance"),
+    ("overdue balance", Quota, "balance"),
+    ("quota is not enough", Quota, "balance"),
     ("insufficient credit", Quota, "balance"),
     ("insufficient funds", Quota, "balance"),
     ("credit balance", Quota, "balance"),
@@ -220,6 +253,9 @@ const WORDS: &[Row] = &[
     ("exceeded your monthly", Quota, "exhausted"),
     ("exceeded your daily", Quota, "exhausted"),
     ("daily limit", Quota, "exhausted"),
+    ("daily request limit", Quota, "exhausted"),
+    ("tokens per day", Quota, "exhausted"),
+    ("requests per day", Quota, "exhausted"),
     ("monthly limit", Quota, "exhausted"),
     ("weekly limit", Quota, "exhausted"),
     ("spending limit", Quota, "exhausted"),
@@ -235,6 +271,12 @@ const WORDS: &[Row] = &[
     ("was flagged", ContentFilter, ""),
     ("inappropriate content", ContentFilter, ""),
     ("sensitive content", ContentFilter, ""),
+    ("sensitive information", ContentFilter, ""),
+    ("sensitive words", ContentFilter, ""),
+    ("responsible ai", ContentFilter, ""),
+    ("usage guidelines", ContentFilter, ""),
+    ("content exists risk", ContentFilter, ""),
+    ("considered high risk", ContentFilter, ""),
     ("maximum context length", BadRequest, "context_length"),
     ("context length", BadRequest, "context_length"),
     ("context window", BadRequest, "context_length"),
@@ -247,6 +289,8 @@ const WORDS: &[Row] = &[
     ("too many input tokens", BadRequest, "context_length"),
     ("input token count", BadRequest, "context_length"),
     ("max_new_tokens` must be", BadRequest, "context_length"),
+    ("inputs` must have less than", BadRequest, "context_length"),
+    ("model token limit", BadRequest, "context_length"),
     ("maximum prompt length", BadRequest, "context_length"),
     ("max message tokens", BadRequest, "context_length"),
     ("max_model_len", BadRequest, "context_length"),
@@ -259,6 +303,8 @@ const WORDS: &[Row] = &[
     ("does not support streaming", BadRequest, "stream_not_allowed"),
     ("doesn't support streaming", BadRequest, "stream_not_allowed"),
     ("not support stream", BadRequest, "stream_not_allowed"),
+    ("unsupported for streaming", BadRequest, "stream_not_allowed"),
+    ("streaming is unsupported", BadRequest, "stream_not_allowed"),
     ("unsupported parameter", BadRequest, UNSUPPORTED),
     ("unsupported value", BadRequest, UNSUPPORTED),
     ("unknown parameter", BadRequest, UNSUPPORTED),
@@ -270,11 +316,17 @@ const WORDS: &[Row] = &[
     ("unexpected keyword argument", BadRequest, UNSUPPORTED),
     ("unknown name \"", BadRequest, UNSUPPORTED),
     ("unknown field", BadRequest, UNSUPPORTED),
+    ("extraneous key", BadRequest, UNSUPPORTED),
+    ("not supported on this model", BadRequest, UNSUPPORTED),
     ("is unsupported", BadRequest, UNSUPPORTED),
     ("is not supported with this model", BadRequest, UNSUPPORTED),
     ("is not supported for this model", BadRequest, UNSUPPORTED),
     ("is deprecated for this model", BadRequest, UNSUPPORTED),
     ("invalid url", EndpointNotFound, ""),
+    ("url error", EndpointNotFound, ""),
+    ("unexpected endpoint", EndpointNotFound, ""),
+    ("not a chat model", EndpointNotFound, ""),
+    ("only supported in v1/", EndpointNotFound, ""),
     ("unknown request url", EndpointNotFound, ""),
     ("no route", EndpointNotFound, ""),
     ("route not found", EndpointNotFound, ""),
@@ -287,6 +339,9 @@ const WORDS: &[Row] = &[
     ("still loading", Overloaded, "loading"),
     ("being loaded", Overloaded, "loading"),
     ("warming up", Overloaded, "loading"),
+    ("scaling up", Overloaded, "loading"),
+    ("starting up", Overloaded, "loading"),
+    ("is not ready", Overloaded, "loading"),
     ("overloaded", Overloaded, ""),
     ("server is busy", Overloaded, ""),
     ("server busy", Overloaded, ""),
@@ -294,6 +349,9 @@ const WORDS: &[Row] = &[
     ("high demand", Overloaded, ""),
     ("at capacity", Overloaded, ""),
     ("over capacity", Overloaded, ""),
+    ("no capacity", Overloaded, ""),
+    ("capacity exceeded", Overloaded, ""),
+    ("capacity temporarily exceeded", Overloaded, ""),
     ("queue is full", Overloaded, ""),
     ("queue full", Overloaded, ""),
     ("temporarily unavailable", Overloaded, ""),
@@ -349,7 +407,11 @@ fn by_code(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
 
 fn by_words(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
     let words = complaint.words.as_str();
-    let found = find(WORDS, |key| words.contains(key));
+    // A request that comes too often is in no way too long: "too many tokens" are those of a minute.
+    let too_often = status_of(complaint, around) == Some(429);
+    let fits = |class: FailureClass| !(too_often && class == BadRequest);
+    let found = WORDS.iter().find(|(key, class, _)| words.contains(key) && fits(*class));
+    let found = found.map(|(_, class, subclass)| (*class, *subclass));
     let not_found = names_missing_model(complaint);
     let (class, subclass) = match found {
         // Not found stands before overloaded and rate in the order.
@@ -370,11 +432,15 @@ fn is_aliyun(host: &str) -> bool {
 
 /// Whether the words say that the model is not there.
 fn names_missing_model(complaint: &Complaint) -> bool {
-    const MISSING: [&str; 13] = [
+    const MISSING: [&str; 17] = [
         "not found",
         "does not exist",
         "doesn't exist",
         "not exist",
+        "could not find",
+        "decommissioned",
+        "has been deprecated",
+        "no longer available",
         "no such model",
         "unknown model",
         "invalid model",
@@ -391,16 +457,22 @@ fn names_missing_model(complaint: &Complaint) -> bool {
     missing || (words.trim_start().starts_with("model:") && has_code(complaint, "notfound*"))
 }
 
+/// The status of the answer, or the one that stands in for it in a stream.
+fn status_of(complaint: &Complaint, around: Circumstances<'_>) -> Option<u16> {
+    if (200..300).contains(&around.http_status) { complaint.status } else { Some(around.http_status) }
+}
+
 fn by_status(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
-    let status =
-        if (200..300).contains(&around.http_status) { complaint.status? } else { around.http_status };
-    Some(match status {
+    let mut words = complaint.words.split(|c: char| !c.is_alphanumeric());
+    Some(match status_of(complaint, around)? {
         401 => Ruling::new(Auth, "invalid_key"),
         402 => Ruling::new(Quota, "billing"),
         403 => Ruling::new(Auth, "forbidden"),
         300..=399 => Ruling::new(EndpointNotFound, "redirect"),
+        404 | 410 if words.any(|word| word == "model") => Ruling::of(ModelNotFound),
         404 | 405 | 410 => Ruling::of(EndpointNotFound),
         407 => Ruling::new(Edge, "proxy_auth"),
+        451 => Ruling::of(ContentFilter),
         408 | 424 | 499 => Ruling::of(UpstreamError),
         413 => Ruling::new(BadRequest, "context_length"),
         429 => Ruling::of(RateLimited),
@@ -420,26 +492,42 @@ fn by_weak_code(complaint: &Complaint) -> Ruling {
 fn refine(ruling: Ruling, complaint: &Complaint, around: Circumstances<'_>) -> Ruling {
     let words = complaint.words.as_str();
     match ruling.class {
-        Auth if says_expired(words) => Ruling::new(Auth, "expired"),
+        Auth if says_expired(complaint) => Ruling::new(Auth, "expired"),
         Auth if ["revoked", "deactivated", "suspended"].iter().any(|word| words.contains(word)) => {
             Ruling::new(Auth, "revoked")
         }
-        Auth if ruling.subclass.as_deref() == Some("invalid_key") && around.http_status == 403 => {
-            Ruling::new(Auth, if words.contains("api key") { "invalid_key" } else { "forbidden" })
+        Auth if ruling.subclass.is_none() => {
+            let known = around.http_status == 403 && !words.contains("api key");
+            Ruling::new(Auth, if known { "forbidden" } else { "invalid_key" })
         }
         ContentFilter if ruling.subclass.is_none() => {
-            let of_output = around.has_answer || words.contains("output data");
+            let of_output = around.has_answer || blames_output(words);
             Ruling::new(ContentFilter, if of_output { "output" } else { "prompt" })
         }
-        Quota if words.contains("balance") || words.contains("credits") => Ruling::new(Quota, "balance"),
+        Quota if ruling.subclass.as_deref() == Some("billing") && names_balance(words) => {
+            Ruling::new(Quota, "balance")
+        }
         Overloaded if words.contains("loading") => Ruling::new(Overloaded, "loading"),
         BadRequest if ruling.subclass.as_deref() == Some(UNSUPPORTED) => unsupported(complaint),
         _ => ruling,
     }
 }
 
+fn names_balance(words: &str) -> bool {
+    words.contains("balance") || words.contains("credits")
+}
+
+/// Whether a filter stopped what the model wrote, not what it was asked.
+fn blames_output(words: &str) -> bool {
+    words.contains("output") && !words.contains("input") && !words.contains("prompt")
+}
+
 /// "invalid, or expired" leaves open which.
-fn says_expired(words: &str) -> bool {
+fn says_expired(complaint: &Complaint) -> bool {
+    let words = complaint.words.as_str();
+    if complaint.codes.iter().any(|code| code.contains("expired")) {
+        return true;
+    }
     let leaves_open = ["or expired", "or has expired", "or have expired", "or is expired"];
     words.contains("expired") && !leaves_open.iter().any(|phrase| words.contains(phrase))
 }
@@ -460,8 +548,12 @@ fn quoted_name(message: &str) -> Option<String> {
             && word.len() <= 64
             && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
     };
-    let quoted = message.split(['\'', '"', '`']).skip(1).step_by(2).find(is_name);
-    let name = quoted.or_else(|| {
+    // Validators of Python name the place before the fault: `'loc': ('body', 'seed')`.
+    let place = message.split_once("'loc'").map_or(message, |(_, place)| place);
+    let quoted =
+        place.split(['\'', '"', '`']).skip(1).step_by(2).find(|word| is_name(word) && *word != "body");
+    let bracketed = || message.split(['[', ']']).skip(1).step_by(2).find(is_name);
+    let name = quoted.or_else(bracketed).or_else(|| {
         let mut sides = message.split(':').map(str::trim);
         sides.find(|side| is_name(side) && side.chars().any(|c| c.is_ascii_lowercase()))
     })?;

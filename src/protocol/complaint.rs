@@ -82,11 +82,14 @@ impl Complaint {
 
     fn member(&mut self, name: &str, value: &Value, depth: usize, nodes: &mut usize) {
         match (name, value) {
+            // Of an answer's members only the choices hold errors.
+            ("choices", Value::Array(choices)) => {
+                for error in choices.iter().filter_map(|choice| choice.get("error")) {
+                    self.member("error", error, depth, nodes);
+                }
+            }
             // What the request said, echoed; and members of an ordinary answer.
-            (
-                "input" | "ctx" | "choices" | "usage" | "content" | "model" | "id" | "request_id" | "url",
-                _,
-            ) => {}
+            ("input" | "ctx" | "usage" | "content" | "model" | "id" | "request_id" | "url", _) => {}
             ("loc", Value::Array(path)) => self.param = self.param.take().or_else(|| param_of_path(path)),
             ("loc" | "param", Value::String(param)) => {
                 self.param = self.param.take().or_else(|| param_root(param));

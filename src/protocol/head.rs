@@ -66,18 +66,23 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 fn is_cache_hit(headers: &HeaderMap) -> bool {
-    const STATUSES: [&str; 7] = [
+    const STATUSES: [&str; 11] = [
         "cf-aig-cache-status",
         "cf-cache-status",
         "x-cache",
         "x-cache-status",
+        "x-cache-hit",
+        "x-proxy-cache",
+        "x-vercel-cache",
+        "cache-status",
         "x-portkey-cache-status",
         "helicone-cache",
         "x-litellm-cache-hit",
     ];
     let is_hit = |value: &str| {
         let value = value.to_ascii_lowercase();
-        value.starts_with("hit") || value == "true"
+        // `cache-status` names the cache first (RFC 9211).
+        value.starts_with("hit") || value.contains("; hit") || value == "true"
     };
     STATUSES.iter().any(|name| header(headers, name).is_some_and(is_hit))
         || header(headers, "x-litellm-cache-key").is_some()

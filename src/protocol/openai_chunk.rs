@@ -67,12 +67,13 @@ struct Choice<'a> {
     gist: &'a mut Gist,
     index: u64,
     first_piece: usize,
+    has_message: bool,
 }
 
 impl<'a> Choice<'a> {
     fn new(gist: &'a mut Gist) -> Self {
         let first_piece = gist.piece_count();
-        Self { gist, index: 0, first_piece }
+        Self { gist, index: 0, first_piece, has_message: false }
     }
 }
 
@@ -82,7 +83,7 @@ impl Members for Choice<'_> {
             "index" => self.index = fold::number(map)?.unwrap_or(0),
             "delta" => map.next_value_seed(Object(&mut Delta::new(self.gist)))?,
             "text" => gist::text(map, self.gist, Channel::Answer(TokenKind::Content))?,
-            "message" => self.gist.whole_reply |= fold::truth(map)?,
+            "message" => self.has_message = fold::truth(map)?,
             "finish_reason" => {
                 if let Some(reason) = fold::word(map)? {
                     self.gist.finish_with(&reason);
@@ -102,6 +103,9 @@ impl Members for Choice<'_> {
     }
 
     fn end(&mut self) {
+        // A message in place of a delta is the whole reply; beside one it repeats what was said.
+        self.gist.whole_reply |= self.has_message && self.gist.piece_count() == self.first_piece;
+        self.has_message = false;
         self.gist.assign_choice(self.first_piece, self.index);
         self.first_piece = self.gist.piece_count();
         self.index = 0;
