@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{json_scan::split_values, retry_hint, text_head};
+use super::{json_scan::split_values, openai_chunk::is_well, retry_hint, text_head};
 
 /// Bounds of what is gathered: an error is small, and who sends more is not worth reading.
 const DEPTH_MAX: usize = 8;
@@ -107,7 +107,7 @@ impl Complaint {
             ("error", Value::String(word)) if is_code_like(word) => self.add_code(word),
             (
                 "message" | "Message" | "msg" | "detail" | "error" | "error_description" | "status_msg"
-                | "error_msg" | "raw" | "title" | "errors",
+                | "error_msg" | "error_message" | "faultstring" | "raw" | "title" | "errors",
                 Value::String(words),
             ) => self.add_words(words),
             (_, Value::Object(_)) => self.walk(value, depth - 1, nodes),
@@ -178,7 +178,12 @@ pub(super) fn is_complaint(value: &Value) -> bool {
     let answers = ANSWERS
         .iter()
         .any(|name| members.get(*name).is_some_and(|value| value.is_object() || value.is_array()));
-    !answers && COMPLAINTS.iter().any(|name| says(name))
+    let well = members.get("code").is_some_and(|code| match code {
+        Value::String(code) => is_well(code),
+        Value::Number(code) => code.as_u64().is_some_and(|code| is_well(&code.to_string())),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    });
+    !answers && !well && COMPLAINTS.iter().any(|name| says(name))
 }
 
 fn is_something(value: &Value) -> bool {

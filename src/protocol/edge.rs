@@ -9,7 +9,7 @@ use crate::measurement::FailureClass::{
 };
 
 /// Words of a page that asks for a browser.
-const CHALLENGES: [&str; 10] = [
+const CHALLENGES: [&str; 14] = [
     "just a moment",
     "challenge-platform",
     "cf-chl",
@@ -20,6 +20,10 @@ const CHALLENGES: [&str; 10] = [
     "enable javascript and cookies",
     "ddos protection",
     "verify you are human",
+    "human verification",
+    "security checkpoint",
+    "pardon our interruption",
+    "incapsula incident",
 ];
 
 /// Words of a proxy that could not reach what is behind it.

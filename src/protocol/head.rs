@@ -39,7 +39,7 @@ impl HeadFacts {
                 .find_map(|name| text(name))
                 .map(|id| id.chars().take(128).collect()),
             cached_response: is_cache_hit(head.headers),
-            challenged: text("cf-mitigated").is_some_and(|value| value.eq_ignore_ascii_case("challenge")),
+            challenged: CHALLENGES.iter().filter_map(|name| text(name)).any(is_challenge),
             error_code: text("x-amzn-errortype").and_then(|code| code.split(':').next()).map(str::to_owned),
             location: text("location").and_then(|place| place.split(['?', '#']).next()).map(without_userinfo),
         }
@@ -48,6 +48,13 @@ impl HeadFacts {
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
+}
+
+/// Headers in which Cloudflare, Vercel and AWS say that they ask for a browser.
+const CHALLENGES: [&str; 3] = ["cf-mitigated", "x-vercel-mitigated", "x-amzn-waf-action"];
+
+fn is_challenge(value: &str) -> bool {
+    ["challenge", "captcha"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// Headers that carry the server's id of a request, the most telling first.

@@ -12,7 +12,7 @@ use crate::measurement::TokenKind;
 
 /// Reads one chunk.
 pub(super) fn read(payload: &[u8], gist: &mut Gist) -> Result<(), serde_json::Error> {
-    fold::fold(payload, &mut Chunk { gist, has_choices: false, suspicious: false })
+    fold::fold(payload, &mut Chunk { gist, has_choices: false, suspicious: false, well: false })
 }
 
 struct Chunk<'a> {
@@ -20,6 +20,8 @@ struct Chunk<'a> {
     has_choices: bool,
     /// A member that only errors have, unless there are choices beside it.
     suspicious: bool,
+    /// A code that says so: some send one with every chunk.
+    well: bool,
 }
 
 impl Members for Chunk<'_> {
@@ -41,7 +43,12 @@ impl Members for Chunk<'_> {
                 self.gist.complaint |= word.as_deref() == Some("error");
                 self.gist.cold_start |= word.is_some_and(|word| word.starts_with("model_load"));
             }
-            "message" | "detail" | "code" | "errors" | "error_type" | "error_code" => {
+            "code" => {
+                let code = fold::code(map)?;
+                self.well |= is_well(&code);
+                self.suspicious |= !code.is_empty();
+            }
+            "message" | "detail" | "errors" | "error_type" | "error_code" => {
                 self.suspicious |= fold::truth(map)?;
             }
             _ => fold::skip(map)?,
@@ -50,8 +57,13 @@ impl Members for Chunk<'_> {
     }
 
     fn end(&mut self) {
-        self.gist.complaint |= self.suspicious && !self.has_choices;
+        self.gist.complaint |= self.suspicious && !self.has_choices && !self.well;
     }
+}
+
+/// Whether a code is that of success.
+pub(super) fn is_well(code: &str) -> bool {
+    matches!(code, "0" | "200")
 }
 
 /// Reads a member into `into`, unless it is not a word.
@@ -267,7 +279,8 @@ impl Members for Timings<'_> {
     fn end(&mut self) {
         // `prompt_n` counts what had to be processed: without what the cache held.
         if let Some((_, counts)) = &mut self.0.vendor {
-            counts.prompt = counts.prompt.map(|fresh| fresh + counts.cached_prompt.unwrap_or(0));
+            counts.prompt =
+                counts.prompt.map(|fresh| fresh.saturating_add(counts.cached_prompt.unwrap_or(0)));
         }
     }
 }

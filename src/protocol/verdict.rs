@@ -233,7 +233,7 @@ impl Closing {
                 self.failure(Ruling::new(StreamTruncated, "aborted"), "the connection was lost")
             }
             Ending::Deadline(deadline) => self.timed_out(deadline),
-            Ending::Clean if self.story.events == 0 && !head.is_empty() => {
+            Ending::Clean if self.story.events == 0 && (!head.is_empty() || self.head.challenged) => {
                 let text = excuse::lower_head(head);
                 let ruling = edge::rule(self.head.status, &text, false, self.head.challenged);
                 let looks_like_words = !text.starts_with([':', 'd', 'e', 'i', 'r']) || text.contains(' ');
