@@ -116,7 +116,7 @@ fn line(out: &mut dyn Write, line: &Line) -> Result<(), ImportError> {
     out.write_all(b"\n").map_err(ImportError::Io)
 }
 
-const CSV_HEAD: [&str; 32] = [
+const CSV_HEAD: [&str; 33] = [
     "run",
     "sweep",
     "started_at",
@@ -149,6 +149,7 @@ const CSV_HEAD: [&str; 32] = [
     "cached_ratio",
     "client_saturated",
     "incomplete",
+    "rate",
 ];
 
 fn export_levels(store: &Store, runs: &[RunListing], out: &mut dyn Write) -> Result<(), ImportError> {
@@ -181,7 +182,7 @@ fn csv_row(run: &RunListing, level: &LevelRow) -> Vec<String> {
         level.model.clone(),
         level.served_model.clone().unwrap_or_default(),
         level.prompt_tokens.to_string(),
-        level.concurrency.to_string(),
+        if level.open_loop.is_some() { String::new() } else { level.concurrency.to_string() },
         level.requests.to_string(),
         level.ok.to_string(),
         failures.join(" "),
@@ -197,6 +198,7 @@ fn csv_row(run: &RunListing, level: &LevelRow) -> Vec<String> {
         number(level.cached_ratio),
         level.client_saturated.map(|saturated| saturated.to_string()).unwrap_or_default(),
         level.incomplete.to_string(),
+        number(level.open_loop.map(|open| open.rate.per_second())),
     ]);
     row
 }

@@ -52,6 +52,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         })
     };
     LevelSummary {
+        offered: None,
         little: None,
         throughput_standard_error: None,
         traits: Traits::default(),
@@ -123,7 +124,7 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         let summary = Box::new(summary(concurrency, ttft));
         observe(Event::LevelEnded { cell, summary, delays: Box::new(GapSketch::default()) }, 5);
     }
-    let not_run = NotRun { concurrency: 2, reason: "3 of 4 requests failed at concurrency 1".into() };
+    let not_run = NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
     let report = LadderReport {
         sweep: sweep.name.clone(),
         target: sweep.targets[0].0.name.clone(),
@@ -134,6 +135,7 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         knee: Knee::Found(1),
         decided: None,
         safe_concurrency: Some(1),
+        safe_rate: None,
         scaling: None,
         findings: Vec::new(),
     };

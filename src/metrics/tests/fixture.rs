@@ -69,6 +69,7 @@ pub(super) fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 1000,
         concurrency: 8,
+        rate: None,
     }
 }
 
