@@ -315,7 +315,7 @@ fn a_file_of_an_older_program_is_brought_up_to_date() {
     let store = open_existing(&place.file()).unwrap();
     assert!(store.recall(&[]).unwrap().notes.is_empty());
     let version: i32 = store.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
 }
 
 #[tokio::test]

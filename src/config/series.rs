@@ -29,9 +29,9 @@ const HISTOGRAM_EXTRA: usize = 3;
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_*` and `ladder_safe_*` as concurrency and as rate, four `ladder_state`, seven reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
 /// and as many findings as there are names for.
-const PER_LADDER: usize = 4 + 4 + 7 + FINDINGS_MAX;
+const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
 /// `up` of a target and model, `failing` by error class, and three `rate_limit*` by unit.

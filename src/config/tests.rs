@@ -128,6 +128,7 @@ fn every_key_shown_as_a_comment_can_be_used() {
     for (number, line) in shown {
         let lines = shipped.lines().enumerate().map(|(index, source)| match source {
             "every = \"1m\"" if line.starts_with("#schedule") => "",
+            "concurrency = [1, 4]" if line.starts_with("#load") => "",
             source if index == number => source.trim_start_matches('#'),
             source => source,
         });

@@ -104,7 +104,7 @@ impl Layout {
             .map(|sweep| sweep.cells.len() * objective_kinds(&sweep.objectives).count())
             .sum();
         // Knee and safe load: a concurrency or a rate.
-        let per_ladder = 4 + LadderState::ALL.len() + LevelSkip::ALL.len() + self.findings.len();
+        let per_ladder = 2 + LadderState::ALL.len() + LevelSkip::ALL.len() + self.findings.len();
         // Four timestamps, duration, interval, delay.
         let per_sweep = SweepResult::ALL.len() + SkipReason::ALL.len() + 7;
         let per_target = Phase::ALL.len() * Histogram::series(&PHASE_BOUNDS.into());

@@ -320,10 +320,16 @@ impl Metrics {
 
     fn lay_out_ladders(&self, layout: &Layout) {
         let ladders = layout.keys::<Ladder>();
-        lay_out(&self.ladder_knee, &ladders);
-        lay_out(&self.ladder_safe, &ladders);
-        lay_out(&self.ladder_knee_rate, &ladders);
-        lay_out(&self.ladder_safe_rate, &ladders);
+        let of_kind = |open: bool| {
+            let cells = layout.cells().filter(|cell| cell.rate.is_some() == open);
+            cells.map(Ladder::from).collect::<BTreeSet<_>>()
+        };
+        for (closed, open) in
+            [(&self.ladder_knee, &self.ladder_knee_rate), (&self.ladder_safe, &self.ladder_safe_rate)]
+        {
+            lay_out(closed, &of_kind(false));
+            lay_out(open, &of_kind(true));
+        }
         lay_out(&self.ladder_state, &times(&ladders, LadderState::ALL));
         lay_out(&self.finding, &times(&ladders, &layout.findings));
         lay_out(&self.level_skips, &times(&ladders, LevelSkip::ALL));

@@ -6,6 +6,7 @@
 //! run in lock-step. When the measured requests are all under way, idle workers send one filler each, so that
 //! the last measured ones still meet the level's load; fillers are cancelled when the last measured one ends.
 
+mod crew;
 mod open;
 
 use std::{

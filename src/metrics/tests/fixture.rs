@@ -73,6 +73,11 @@ pub(super) fn cell() -> Cell {
     }
 }
 
+/// A cell of an open loop.
+pub(super) fn at_rate() -> Cell {
+    Cell { sweep: "open".into(), rate: "2.5/s".parse().ok(), ..cell() }
+}
+
 pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
