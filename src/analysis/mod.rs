@@ -26,11 +26,7 @@ pub use percentile::{PercentileIntervals, Percentiles, percentile};
 pub use scaling::Scaling;
 pub use steady::Little;
 
-use crate::{
-    arrivals::Rate,
-    cell::Load,
-    measurement::FailureClass,
-};
+use crate::{arrivals::Rate, cell::Load, measurement::FailureClass};
 
 /// The statistics of one level.
 #[derive(Debug, Clone, Default, PartialEq)]

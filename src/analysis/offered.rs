@@ -82,7 +82,8 @@ impl Trend {
         let (early, late) = (answered.get(..part)?, answered.get(answered.len() - part..)?);
         let durations = |part: &[&&Sample]| Percentiles::of_durations(part.iter().map(|s| s.duration));
         let middle = |part: &[&&Sample]| {
-            part.iter().map(|sample| sample.started).sum::<Duration>().as_secs_f64() / part.len().max(1) as f64
+            part.iter().map(|sample| sample.started).sum::<Duration>().as_secs_f64()
+                / part.len().max(1) as f64
         };
         let (before, after) = (durations(early)?, durations(late)?);
         let span = middle(late) - middle(early);
@@ -99,11 +100,7 @@ impl Trend {
     }
 
     fn keeps_up(self, growth_max: f64) -> Option<bool> {
-        if self.low? > growth_max {
-            Some(false)
-        } else {
-            (self.high? <= growth_max).then_some(true)
-        }
+        if self.low? > growth_max { Some(false) } else { (self.high? <= growth_max).then_some(true) }
     }
 }
 

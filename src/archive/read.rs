@@ -164,7 +164,8 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         target: row.get("target")?,
         model: row.get("model")?,
         prompt_tokens: row.get("prompt_tokens")?,
-        concurrency: open_loop.map_or_else(|| load(row).map(|(concurrency, _)| concurrency), |open| Ok(open.max_in_flight))?,
+        concurrency: open_loop
+            .map_or_else(|| load(row).map(|(concurrency, _)| concurrency), |open| Ok(open.max_in_flight))?,
         open_loop,
         started_at: row.get("started_at")?,
         ended_at: row.get("ended_at")?,
@@ -194,10 +195,10 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
 
 /// A column called `concurrency`: a number, or a rate as text.
 fn load(row: &Row<'_>) -> Result<(u32, Option<Rate>)> {
-    match row.get("concurrency")? {
-        SqlValue::Text(rate) => Ok((0, rate.parse().ok())),
-        _ => Ok((row.get("concurrency")?, None)),
+    if let SqlValue::Text(rate) = row.get("concurrency")? {
+        return Ok((0, rate.parse().ok()));
     }
+    Ok((row.get("concurrency")?, None))
 }
 
 fn spread(row: &Row<'_>, name: &str) -> Result<Option<Spread>> {
@@ -300,7 +301,9 @@ impl LadderRow {
     pub fn knee(&self) -> Knee {
         match (self.state.as_str(), self.knee_concurrency) {
             ("found", Some(concurrency)) => Knee::Found(concurrency),
-            ("found", None) => rate(&self.report, "knee_requests_per_second").map_or(Knee::Unstable, Knee::AtRate),
+            ("found", None) => {
+                rate(&self.report, "knee_requests_per_second").map_or(Knee::Unstable, Knee::AtRate)
+            }
             ("not_reached", _) => Knee::NotReached,
             ("failed", _) => Knee::Failed,
             _ => Knee::Unstable,

@@ -239,7 +239,8 @@ impl OpenLoop {
 
 impl From<OpenLoop> for Offered {
     fn from(open: OpenLoop) -> Self {
-        let OpenLoop { rate, arrivals, not_sent, keeps_up, growth, late_p95_seconds, max_in_flight: _ } = open;
+        let OpenLoop { rate, arrivals, not_sent, keeps_up, growth, late_p95_seconds, max_in_flight: _ } =
+            open;
         Self { rate, arrivals, overflow: not_sent, growth, keeps_up, late_p95_seconds }
     }
 }

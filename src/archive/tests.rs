@@ -124,7 +124,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         let summary = Box::new(summary(concurrency, ttft));
         observe(Event::LevelEnded { cell, summary, delays: Box::new(GapSketch::default()) }, 5);
     }
-    let not_run = NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
+    let not_run =
+        NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
     let report = LadderReport {
         sweep: sweep.name.clone(),
         target: sweep.targets[0].0.name.clone(),

@@ -49,7 +49,13 @@ pub(super) struct SweepArgs {
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: Vec<u32>,
     /// An open loop in place of the closed one: rates, ascending, like 1/s,5/s or 30/m
-    #[arg(long = "rate", value_name = "RATE,RATE", value_delimiter = ',', conflicts_with = "concurrency", requires = "base_url")]
+    #[arg(
+        long = "rate",
+        value_name = "RATE,RATE",
+        value_delimiter = ',',
+        conflicts_with = "concurrency",
+        requires = "base_url"
+    )]
     rates: Vec<Rate>,
     /// How arrivals of an open loop are spaced: poisson or constant
     #[arg(long, value_name = "poisson|constant", default_value = "poisson", requires = "rates", value_parser = arrivals)]
@@ -245,13 +251,8 @@ async fn follow(
                 bar.inc(1);
                 if let Some(failure) = measurement.outcome.failure().filter(|_| !told) {
                     told = true;
-                    let line = format!(
-                        "{} at {}: {}: {}",
-                        cell.model,
-                        cell.load(),
-                        failure.class,
-                        failure.message
-                    );
+                    let line =
+                        format!("{} at {}: {}: {}", cell.model, cell.load(), failure.class, failure.message);
                     bar.suspend(|| tell(&line));
                     let unknown = failure.class == FailureClass::ModelNotFound;
                     if let Some(endpoint) = fleet.endpoint(&cell.target).filter(|_| unknown)

@@ -219,13 +219,13 @@ impl Sweep {
     /// Its dimensions in words, and which of them is the longest.
     fn grid(&self) -> String {
         let models: usize = self.targets.iter().map(|(_, models)| models.len()).sum();
-        let (levels, kind) =
-            if self.rates.is_empty() { ("concurrency", "concurrency levels") } else { ("load.rate", "rates") };
-        let dimensions = [
-            ("models", models),
-            ("prompt_tokens", self.prompt_tokens.len()),
-            (levels, self.levels()),
-        ];
+        let (levels, kind) = if self.rates.is_empty() {
+            ("concurrency", "concurrency levels")
+        } else {
+            ("load.rate", "rates")
+        };
+        let dimensions =
+            [("models", models), ("prompt_tokens", self.prompt_tokens.len()), (levels, self.levels())];
         let (longest, length) = dimensions.into_iter().max_by_key(|(_, length)| *length).unwrap_or_default();
         format!(
             "this sweep's grid is the largest: {models} models x {} prompt lengths x {} {kind} = \

@@ -37,7 +37,8 @@ impl LoadKeys {
         let closed = section.raw("concurrency").is_some();
         let Some(load) = section.section("load") else { return defaults.filter(|_| !closed) };
         if closed {
-            let message = "a sweep has `concurrency` (closed loop) or `load` (open loop), not both; remove one";
+            let message =
+                "a sweep has `concurrency` (closed loop) or `load` (open loop), not both; remove one";
             section.notes().complain(&load.here(), message);
         }
         let defaults = defaults.unwrap_or_default();
@@ -79,8 +80,8 @@ impl LoadKeys {
 
 /// One rate, or a list of them.
 fn rates(load: &Section<'_>) -> Option<Vec<Placed<ArrivalRate>>> {
-    match load.raw("rate")?.get_ref() {
-        DeValue::Array(_) => load.list("rate").map(|list| list.value),
-        _ => load.value("rate").map(|rate| vec![rate]),
+    if matches!(load.raw("rate")?.get_ref(), DeValue::Array(_)) {
+        return load.list("rate").map(|list| list.value);
     }
+    load.value("rate").map(|rate| vec![rate])
 }

@@ -331,7 +331,11 @@ impl fmt::Display for SweepPlan {
         } else {
             let rates = joined(self.rates.iter().map(|rate| cell::Load::Rate(*rate).short()));
             let most = joined(self.concurrency.iter());
-            writeln!(f, "  rate           {rates}: {} arrivals, {most} in flight at most", self.arrivals.as_str())?;
+            writeln!(
+                f,
+                "  rate           {rates}: {} arrivals, {most} in flight at most",
+                self.arrivals.as_str()
+            )?;
         }
         writeln!(f, "  per run        {}", self.run)?;
         writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;

@@ -14,7 +14,9 @@ use crate::{
     config::{Config, FINDINGS_MAX, SeriesCount},
     measurement::{Failure, Measurement, Outcome, Timeline, TokenSource},
 };
-use fixture::{Seen, after, at_rate, cell, failed, good, label_names, layout, level, metrics, ms, series_name};
+use fixture::{
+    Seen, after, at_rate, cell, failed, good, label_names, layout, level, metrics, ms, series_name,
+};
 
 #[test]
 fn a_good_probe_enters_every_histogram_once() {

@@ -139,12 +139,7 @@ fn capacity(ladder: &LadderReport) -> Option<String> {
 }
 
 fn head(ladder: &LadderReport, load: Load) -> Vec<String> {
-    vec![
-        ladder.target.to_string(),
-        ladder.model.to_string(),
-        ladder.prompt_tokens.to_string(),
-        load.short(),
-    ]
+    vec![ladder.target.to_string(), ladder.model.to_string(), ladder.prompt_tokens.to_string(), load.short()]
 }
 
 fn row(ladder: &LadderReport, level: &LevelSummary) -> Vec<String> {

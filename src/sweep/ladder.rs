@@ -107,10 +107,9 @@ impl std::fmt::Display for Cause {
             Self::FailureRatio { failed, requests, level } => {
                 write!(f, "{failed} of {requests} requests failed at {level}")
             }
-            Self::NotStreaming(level) => write!(
-                f,
-                "the endpoint does not stream (seen at {level}): only whole requests can be timed"
-            ),
+            Self::NotStreaming(level) => {
+                write!(f, "the endpoint does not stream (seen at {level}): only whole requests can be timed")
+            }
             Self::AfterKnee(knee) => write!(f, "throughput stopped growing after {knee}"),
             Self::Budget(exhausted) => exhausted.fmt(f),
             Self::HeldOff(left) => {

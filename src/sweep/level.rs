@@ -212,7 +212,8 @@ impl Floor {
 
     /// Whether nothing is left to be measured.
     fn is_done(&self) -> bool {
-        let ended = self.measured.load(Ordering::Acquire).saturating_add(self.refused.load(Ordering::Acquire));
+        let ended =
+            self.measured.load(Ordering::Acquire).saturating_add(self.refused.load(Ordering::Acquire));
         ended >= self.requests
     }
 

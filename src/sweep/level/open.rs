@@ -3,7 +3,7 @@
 //! A first request goes ahead alone. Then come warm-up, measured requests and fillers on one schedule, in this order. What is
 //! due while as many requests are in flight as may be is not sent, and counted.
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -59,12 +59,10 @@ fn roles(level: &Level, floor: &Floor, rate: Rate) -> impl Iterator<Item = Role>
 }
 
 impl Serve for Worker {
-    fn serve(mut self, role: Role, due: Instant) -> impl Future<Output = Self> + Send {
-        async move {
-            if let Some(measurement) = self.probe(role, Some(due)).await {
-                self.settle(measurement, due, role, 0).await;
-            }
-            self
+    async fn serve(mut self, role: Role, due: Instant) -> Self {
+        if let Some(measurement) = self.probe(role, Some(due)).await {
+            self.settle(measurement, due, role, 0).await;
         }
+        self
     }
 }

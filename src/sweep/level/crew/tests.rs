@@ -27,7 +27,9 @@ impl Queue {
     async fn answer(&self, due: Instant) {
         {
             let _turn = self.line.lock().await;
-            if let Some((_, until)) = self.stalled.filter(|(from, until)| (*from..*until).contains(&Instant::now())) {
+            if let Some((_, until)) =
+                self.stalled.filter(|(from, until)| (*from..*until).contains(&Instant::now()))
+            {
                 sleep_until(until).await;
             }
             tokio::time::sleep(self.service).await;
@@ -135,7 +137,6 @@ async fn who_is_told_to_stop_starts_nobody_and_waits_for_those_under_way() {
     tokio::join!(crew.serve_all(Instant::now() + LEAD, plan, |_, _, _| {}), stop);
     crew.come_home().await;
     assert_eq!(queue.latencies().len(), 5);
-
 }
 
 #[tokio::test(start_paused = true)]
