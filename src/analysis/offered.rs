@@ -58,7 +58,7 @@ impl Offered {
             arrivals,
             overflow,
             growth: trend.map(|trend| trend.growth),
-            keeps_up: trend.and_then(|trend| trend.keeps_up(GROWTH_MAX + clumps)),
+            keeps_up: trend.and_then(|trend| trend.keeps_up(clumps)),
             late_p95_seconds: late.map(|late| late.p95),
         }
     }
@@ -99,8 +99,12 @@ impl Trend {
         })
     }
 
-    fn keeps_up(self, growth_max: f64) -> Option<bool> {
-        if self.low? > growth_max { Some(false) } else { (self.high? <= growth_max).then_some(true) }
+    /// `chance`: growth that the arrivals alone may have made.
+    fn keeps_up(self, chance: f64) -> Option<bool> {
+        if self.low? > GROWTH_MAX + chance {
+            return Some(false);
+        }
+        (self.high? <= GROWTH_MAX).then_some(true)
     }
 }
 

@@ -78,7 +78,7 @@ fn the_knee_is_the_last_rate_before_the_line_grows() {
     let constant = Arrivals::Constant;
     let calm = |gap| offer(gap, 40, constant, 0, |_| 80);
     let slow = |gap| offer(gap, 40, constant, 0, |_| 500);
-    let growing = |gap| offer(gap, 40, constant, 0, |k| 80 + k * 30);
+    let growing = |gap| offer(gap, 40, constant, 0, |k| 80 + k * gap / 3);
     assert_eq!(capacity(&[calm(1000), calm(500)]), (Knee::NotReached, None));
     let found = Knee::AtRate(rate("2/s"));
     assert_eq!(capacity(&[calm(1000), calm(500), growing(100)]), (found, Some(rate("1.4/s"))));
