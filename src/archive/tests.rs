@@ -52,6 +52,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         })
     };
     LevelSummary {
+        offered: None,
         little: None,
         throughput_standard_error: None,
         traits: Traits::default(),
@@ -123,7 +124,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         let summary = Box::new(summary(concurrency, ttft));
         observe(Event::LevelEnded { cell, summary, delays: Box::new(GapSketch::default()) }, 5);
     }
-    let not_run = NotRun { concurrency: 2, reason: "3 of 4 requests failed at concurrency 1".into() };
+    let not_run =
+        NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
     let report = LadderReport {
         sweep: sweep.name.clone(),
         target: sweep.targets[0].0.name.clone(),
@@ -134,6 +136,7 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         knee: Knee::Found(1),
         decided: None,
         safe_concurrency: Some(1),
+        safe_rate: None,
         scaling: None,
         findings: Vec::new(),
     };
@@ -352,7 +355,7 @@ fn a_file_of_an_older_program_is_brought_up_to_date() {
     let store = open_existing(&place.file()).unwrap();
     assert!(store.recall(&[]).unwrap().notes.is_empty());
     let version: i32 = store.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
 }
 
 #[tokio::test]
