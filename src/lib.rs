@@ -13,6 +13,7 @@
 //! | [`credential`] | keys, tokens and signatures as headers of a request | token endpoints, programs |
 //! | [`schedule`] | cron and periods to instants | pure |
 //! | [`budget`] | what probes may spend; what they spent | pure, wall clock |
+//! | [`election`] | which of several replicas probes | API server, monotonic clock |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
 //! | [`prompt`] | prompts of a wanted length with a fresh head | pure |
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
@@ -70,6 +71,7 @@ pub mod schedule;
 
 pub mod analysis;
 pub mod budget;
+pub mod election;
 pub mod measurement;
 pub mod probe;
 pub mod prompt;

@@ -19,6 +19,7 @@ mod redact;
 mod secret;
 mod section;
 mod series;
+mod shard;
 mod sweep;
 mod target;
 mod written_secret;
@@ -55,6 +56,7 @@ pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment
 #[cfg(test)]
 pub(crate) use series::FINDINGS_MAX;
 pub use series::SeriesCount;
+pub use shard::Shard;
 
 #[cfg(test)]
 mod tests;

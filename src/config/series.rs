@@ -40,9 +40,9 @@ const PER_MODEL: usize = 1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.le
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
 const PER_SWEEP: usize = 3 + 5 + 4 + 3;
-/// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, build,
-/// two of the reload, seven of the process.
-const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 1 + 2 + 7;
+/// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, leadership and its
+/// failed requests, build, two of the reload, seven of the process.
+const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 2 + 1 + 2 + 7;
 
 impl SeriesCount {
     /// Counts the series of sweeps.

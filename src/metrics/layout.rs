@@ -70,7 +70,7 @@ pub(super) const PHASE_BOUNDS: [f64; 13] =
 
 /// Metrics of the process, those without labels (in flight, refused connections, build, two of the reload), and five of
 /// the archive.
-const FIXED_SERIES: usize = 7 + 5 + 5;
+const FIXED_SERIES: usize = 7 + 5 + 7;
 
 impl Layout {
     /// The layout of a configuration.

@@ -95,6 +95,8 @@ pub struct Metrics {
     archive_write_failures: Family<(), Counter>,
     archive_size: Family<(), Gauge>,
     http_connections_refused: Family<(), Counter>,
+    leader: Family<(), Gauge>,
+    lease_request_failures: Family<(), Counter>,
     build_info: Family<Build, Gauge>,
     config_last_reload_successful: Family<(), Gauge>,
     config_last_reload_success: Family<(), Gauge>,
@@ -155,6 +157,8 @@ impl Metrics {
             archive_write_failures: Family::new(&names::ARCHIVE_WRITE_FAILURES),
             archive_size: Family::new(&names::ARCHIVE_SIZE),
             http_connections_refused: Family::new(&names::HTTP_CONNECTIONS_REFUSED),
+            leader: Family::new(&names::LEADER),
+            lease_request_failures: Family::new(&names::LEASE_REQUEST_FAILURES),
             build_info: Family::new(&names::BUILD_INFO),
             config_last_reload_successful: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESSFUL),
             config_last_reload_success: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESS),
@@ -231,6 +235,16 @@ impl Metrics {
         self.http_connections_refused.child(&()).add(1);
     }
 
+    /// Whether this replica is the one that probes.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.child(&()).set(Some(f64::from(u8::from(leads))));
+    }
+
+    /// The API server did not grant a request about the lease.
+    pub fn lease_request_failed(&self) {
+        self.lease_request_failures.child(&()).add(1);
+    }
+
     /// How the archive is doing; counts are of the whole life of the program.
     pub fn set_archive(&self, standing: &Standing) {
         self.archive_up.child(&()).set(standing.up.map(|up| f64::from(u8::from(up))));
@@ -267,6 +281,8 @@ impl Metrics {
         lay_out(&self.archive_write_failures, &unlabelled);
         lay_out(&self.archive_size, &unlabelled);
         lay_out(&self.http_connections_refused, &unlabelled);
+        lay_out(&self.leader, &unlabelled);
+        lay_out(&self.lease_request_failures, &unlabelled);
         lay_out(&self.config_last_reload_successful, &unlabelled);
         lay_out(&self.config_last_reload_success, &unlabelled);
         lay_out(&self.build_info, &BTreeSet::from([Build]));
@@ -351,7 +367,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 51] {
+    fn families(&self) -> [&dyn Exposed; 53] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -401,6 +417,8 @@ impl Metrics {
             &self.archive_write_failures,
             &self.archive_size,
             &self.http_connections_refused,
+            &self.leader,
+            &self.lease_request_failures,
             &self.build_info,
             &self.config_last_reload_successful,
             &self.config_last_reload_success,

@@ -200,6 +200,11 @@ catalogue! {
         "Size of the archive's file, without its write-ahead log, in bytes; absent without an archive.";
     HTTP_CONNECTIONS_REFUSED: Counter "tokenprobe_http_connections_refused_total" &[],
         "Connections to tokenprobe's own HTTP surface that were refused because too many were open.";
+    LEADER: Gauge "tokenprobe_leader" &[],
+        "1 while this replica holds the lease and probes, 0 while it stands by; absent without leader election.";
+    LEASE_REQUEST_FAILURES: Counter "tokenprobe_lease_request_failures_total" &[],
+        "Requests about the lease that the Kubernetes API server did not grant: errors, no answer in time, conflicts with \
+         another replica's write.";
     BUILD_INFO: Gauge "tokenprobe_build_info" &["version", "revision", "rustc"],
         "Always 1; the labels say what is running.";
     CONFIG_LAST_RELOAD_SUCCESSFUL: Gauge "tokenprobe_config_last_reload_successful" &[],
