@@ -117,7 +117,7 @@ mod tests {
                 let share = before.iter().filter(|owner| **owner == shard).count();
                 let even = before.len() / shards as usize;
                 // Four standard deviations of a fair lottery.
-                let slack = (4.0 * (even as f64).sqrt()) as usize;
+                let slack = 4 * even.isqrt();
                 assert!(share.abs_diff(even) <= slack, "shard {shard} of {shards} has {share} of {even}");
             }
             let after = owners(shards + 1);
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn a_pair_never_changes_its_shard_between_versions() {
         let owner = |target, model| (0..3).find(|index| Shard { index: *index, of: 3 }.owns(target, model));
-        let owned: Vec<_> =
+        let found: Vec<_> =
             [("gateway", "qwen3-8b"), ("gateway", "qwen3-14b"), ("vllm", "qwen3-8b"), ("a", "bc")]
                 .map(|(target, model)| owner(target, model))
                 .to_vec();
-        assert_eq!(owned, STANDING);
+        assert_eq!(found, STANDING);
         assert_ne!(weight("ab", "c", 0), weight("a", "bc", 0));
     }
 

@@ -28,7 +28,7 @@ use crate::{
     election::{self, Election},
     metrics::Metrics,
     server::{Command, Readiness, Surface, Web},
-    sweep::{Fleet, InFlight},
+    sweep::{Fleet, Register},
 };
 
 /// Commands that may wait for the loop.
@@ -51,7 +51,7 @@ pub struct Daemon {
     fleet: Fleet,
     observer: Observer,
     history: History,
-    in_flight: InFlight,
+    register: Register,
     governor: Governor,
     readiness: watch::Sender<Readiness>,
     commands: mpsc::Receiver<Command>,
@@ -88,10 +88,9 @@ impl Daemon {
     ) -> Result<(Self, Surface), String> {
         let config = config.of_shard(options.shard);
         let fleet = reload::fleet(&config, &Fleet::default())?;
-        let in_flight = InFlight::default();
+        let register = Register::default();
         let governor = Governor::new(config.budget.caps.clone());
-        let counted = in_flight.clone();
-        let metrics = Arc::new(Metrics::new(move || counted.count()));
+        let metrics = Arc::new(Metrics::new(register.clone()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
         let history = History::open(&config, &mut observer, &governor);
@@ -113,7 +112,7 @@ impl Daemon {
             fleet,
             observer,
             history,
-            in_flight,
+            register,
             governor,
             readiness,
             commands,
@@ -141,7 +140,7 @@ impl Daemon {
         let Some(settings) = self.election.take() else { return Ok(Leadership::new(None)) };
         let metrics = self.observer.shared_metrics();
         let election =
-            Election::join(settings, self.governor.clone(), move || metrics.lease_request_failed())?;
+            Election::join(&settings, self.governor.clone(), move || metrics.lease_request_failed())?;
         self.observer.leads(false);
         Ok(Leadership::new(Some(election)))
     }

@@ -189,11 +189,11 @@ impl Observer {
     }
 
     /// A due start did not happen.
-    pub(super) fn skipped(&mut self, sweep: &Arc<str>, reason: SkipReason) {
+    pub(super) fn skipped(&mut self, sweep: &Arc<str>, due: DateTime<Utc>, reason: SkipReason) {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.skipped(reason);
         }
-        tracing::info!(%sweep, %reason, "sweep skipped");
+        tracing::info!(%sweep, due = due.to_rfc3339_opts(SecondsFormat::Millis, true), %reason, "sweep skipped");
     }
 
     /// A sweep was paused or resumed by hand.
@@ -267,7 +267,7 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Calibration | Role::WarmUp | Role::Filler => {
+                        Role::Cold | Role::WarmUp | Role::Calibration | Role::Filler | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }

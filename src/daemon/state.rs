@@ -31,7 +31,7 @@ use crate::{
     election::Notice,
     metrics::{SkipReason, SweepResult as SweepResultLabel},
     server::{Command, Readiness, RunAnswer},
-    sweep::{Brake, Event, Fleet, Halt, InFlight, Run, Stop, SweepReport, SweepResult, affordable, brake},
+    sweep::{Brake, Event, Fleet, Halt, Register, Run, Stop, SweepReport, SweepResult, affordable, brake},
 };
 
 /// Events that may wait for the loop.
@@ -60,7 +60,7 @@ pub(super) struct State {
     pub(super) fleet: Fleet,
     pub(super) observer: Observer,
     pub(super) history: History,
-    in_flight: InFlight,
+    register: Register,
     pub(super) governor: Governor,
     /// Sweeps paused by hand, by name: over reloads, until they are resumed.
     pub(super) paused: HashSet<Arc<str>>,
@@ -89,7 +89,7 @@ impl State {
             fleet,
             observer,
             history,
-            in_flight,
+            register,
             governor,
             readiness,
             commands,
@@ -111,7 +111,7 @@ impl State {
             fleet,
             observer,
             history,
-            in_flight,
+            register,
             governor,
             paused: HashSet::new(),
             changes,
@@ -186,21 +186,21 @@ impl State {
 
     /// Starts what is due, or asks the other replicas first.
     fn ask_leave(&mut self, due: Due, now: DateTime<Utc>) {
-        if self.leadership.take_waiting(&due.sweep.name).is_some() {
+        if let Some(waiting) = self.leadership.take_waiting(&due.sweep.name) {
             // The API server took a whole interval: nothing ran.
-            self.observer.skipped(&due.sweep.name, SkipReason::Standby);
+            self.observer.skipped(&waiting.sweep.name, waiting.due, SkipReason::Standby);
         }
-        let sweep = due.sweep.name.clone();
+        let (sweep, at) = (due.sweep.name.clone(), due.due);
         match self.leadership.ask(due.clone()) {
             Leave::Granted => self.start_or_skip(due, now),
             Leave::Asked => {}
-            Leave::Refused => self.observer.skipped(&sweep, SkipReason::Standby),
+            Leave::Refused => self.observer.skipped(&sweep, at, SkipReason::Standby),
         }
     }
 
     fn start_or_skip(&mut self, Due { sweep, due, .. }: Due, now: DateTime<Utc>) {
         if let Some(reason) = self.skip_reason(&sweep, now) {
-            return self.observer.skipped(&sweep.name, reason);
+            return self.observer.skipped(&sweep.name, due, reason);
         }
         self.start(sweep, Some(due));
     }
@@ -226,7 +226,7 @@ impl State {
             Notice::Lost => {
                 self.observer.leads(false);
                 for due in self.leadership.lost() {
-                    self.observer.skipped(&due.sweep.name, SkipReason::Standby);
+                    self.observer.skipped(&due.sweep.name, due.due, SkipReason::Standby);
                 }
             }
         }
@@ -274,7 +274,7 @@ impl State {
             gap_bounds: self.config.histograms.time_per_output_token_seconds.as_slice().into(),
             events: self.events.0.clone(),
             halt: self.halt.clone(),
-            in_flight: self.in_flight.clone(),
+            register: self.register.clone(),
             governor: self.governor.clone(),
             paused: paused.clone(),
         };
@@ -371,9 +371,9 @@ impl State {
     /// No new probes; running ones get the grace, then they are cancelled.
     pub(super) async fn drain(mut self, grace: Duration) {
         self.brake.pull(Stop::Drain);
-        tracing::info!(probes = self.in_flight.count(), grace = ?grace, "draining");
+        tracing::info!(probes = self.register.in_flight(), grace = ?grace, "draining");
         if timeout(grace, self.finish_runs()).await.is_err() {
-            tracing::info!(probes = self.in_flight.count(), "grace is over, cancelling running probes");
+            tracing::info!(probes = self.register.in_flight(), "grace is over, cancelling running probes");
             self.brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;
         }

@@ -81,7 +81,7 @@ impl Api {
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() <= ANSWER_BYTES_MAX => {
-                    body.extend_from_slice(&chunk)
+                    body.extend_from_slice(&chunk);
                 }
                 Ok(Some(_)) => return Answer::Failed("the answer is too long for a lease".into()),
                 Ok(None) => break,

@@ -98,12 +98,12 @@ impl Election {
     /// # Errors
     /// The settings cannot be used: one line with the mend.
     pub fn join(
-        settings: Settings,
+        settings: &Settings,
         governor: Governor,
         failed: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let contender = Contender::new(settings.identity.clone(), settings.takeover)?;
-        let api = Api::new(&settings)?;
+        let api = Api::new(settings)?;
         let (claims, claimed) = mpsc::channel(CLAIMS_MAX);
         let (told, notices) = mpsc::channel(NOTICES_MAX);
         let (release, released) = oneshot::channel();
@@ -114,6 +114,7 @@ impl Election {
     }
 
     /// Asks for these starts; `false` when too many wait already.
+    #[must_use]
     pub fn claim(&self, starts: Starts) -> bool {
         self.claims.try_send(starts).is_ok()
     }

@@ -184,6 +184,12 @@ catalogue! {
         "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
          everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \
          taken off.";
+    PROBE_ATTEMPTS: Counter "tokenprobe_probe_attempts_total" &["target", "model", "role"],
+        "Probes that were sent, whatever for (cold, warm_up, calibration, measured, filler, on_demand): the sum of \
+         probe_results_total and probes_in_flight, at every scrape.";
+    PROBE_RESULTS: Counter "tokenprobe_probe_results_total" &["target", "model", "role", "result"],
+        "What became of the probes in probe_attempts_total: success (a whole answer), failure, cancelled (given up by us: a \
+         filler that was no longer needed, a shutdown, a lost lease).";
     PROBES_IN_FLIGHT: Gauge "tokenprobe_probes_in_flight" &[],
         "Probes that are running now, warm-up included.";
     CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],
