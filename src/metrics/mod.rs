@@ -87,6 +87,7 @@ pub struct Metrics {
     sweep_duration: Family<Arc<str>, Gauge>,
     sweep_interval: Family<Arc<str>, Gauge>,
     sweep_start_delay: Family<Arc<str>, Gauge>,
+    budget_limit: Family<BudgetScope, Gauge>,
     budget_remaining: Family<BudgetScope, Gauge>,
     probes_in_flight: Family<(), Gauge>,
     client_delay: Family<(), Histogram>,
@@ -147,6 +148,7 @@ impl Metrics {
             sweep_duration: Family::new(&names::SWEEP_DURATION),
             sweep_interval: Family::new(&names::SWEEP_INTERVAL),
             sweep_start_delay: Family::new(&names::SWEEP_START_DELAY),
+            budget_limit: Family::new(&names::BUDGET_LIMIT),
             budget_remaining: Family::new(&names::BUDGET_REMAINING),
             probes_in_flight: Family::new(&names::PROBES_IN_FLIGHT),
             client_delay: Family::new(&names::CLIENT_DELAY),
@@ -210,9 +212,10 @@ impl Metrics {
         self.cost.child(&(endpoint, currency)).add(amount);
     }
 
-    /// What a budget still allows in the current period; `None` when that is unknown.
-    pub fn set_budget_remaining(&self, budget: &BudgetScope, remaining: Option<f64>) {
-        self.budget_remaining.child(budget).set(remaining);
+    /// What a budget allows in a period, and what of it is left in the current one.
+    pub fn set_budget(&self, budget: &BudgetScope, limit: f64, remaining: f64) {
+        self.budget_limit.child(budget).set(Some(limit));
+        self.budget_remaining.child(budget).set(Some(remaining));
     }
 
     /// The configuration was loaded at `at`.
@@ -306,7 +309,9 @@ impl Metrics {
             lay_out(gauge, &allowances);
         }
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
-        lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
+        let budgets = layout.budgets.iter().cloned().collect();
+        lay_out(&self.budget_limit, &budgets);
+        lay_out(&self.budget_remaining, &budgets);
         let phases = times(&layout.targets(), Phase::ALL);
         self.connection_phase.lay_out(&PHASE_BOUNDS.into(), &phases);
     }
@@ -351,7 +356,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 51] {
+    fn families(&self) -> [&dyn Exposed; 52] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -393,6 +398,7 @@ impl Metrics {
             &self.sweep_duration,
             &self.sweep_interval,
             &self.sweep_start_delay,
+            &self.budget_limit,
             &self.budget_remaining,
             &self.probes_in_flight,
             &self.client_delay,
