@@ -16,7 +16,7 @@ RULES_EMPTY = {rule: generate.NO_LAST_WEEK for rule in (
     "cell:tokenprobe_level_throughput_tokens_per_second:ratio_to_last_week",
 )}
 # What Grafana fills in; a variable that is not here stands for all. A panel may set the least interval.
-VARIABLES = {"baseline_target": "chat", "baseline_model": "qwen3-8b", "window": "5m", "__rate_interval": "1m",
+VARIABLES = {"quantile": "0.95", "baseline_target": "chat", "baseline_model": "qwen3-8b", "window": "5m", "__rate_interval": "1m",
              "__interval": "15s", "__range": "15m"}
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), (?P<label>\w+)\)")
 
