@@ -97,6 +97,7 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     let prompt_tokens = ascending(&section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
     let concurrency = ascending(&section, keys.concurrency.as_ref(), "concurrency", "[1, 4, 8]", |v| v.0);
     let timeouts = keys.timeout.resolve(section.notes());
+    warn_if_thin(&section, &keys, concurrency.as_deref().unwrap_or_default());
     let limits = budget::limits(&section);
     let covered = targets.iter().flatten().map(|(target, models)| (target, models.as_slice()));
     budget::complain_if_unpriced(&section, &limits, covered);
@@ -121,6 +122,16 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
         budget: limits,
     };
     Some(Placed { value: sweep, at: name.at })
+}
+
+/// A level with fewer requests than workers never measures one under its full load for long.
+fn warn_if_thin(section: &Section<'_>, keys: &SweepKeys, concurrency: &[u32]) {
+    let Some(requests) = &keys.requests_per_level else { return };
+    let Some(highest) = concurrency.last().filter(|highest| **highest > requests.value.0) else { return };
+    let message = format!(
+        "is below the concurrency {highest}: not every worker measures a request; make it {highest} or more"
+    );
+    section.notes().warn(&requests.at, &message);
 }
 
 impl SweepKeys {
