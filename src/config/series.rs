@@ -55,8 +55,8 @@ impl SeriesCount {
         sweeps: impl IntoIterator<Item = &'s Sweep>,
     ) -> Self {
         let per_cell = per_cell(histograms);
-        // `budget_remaining`.
-        let mut count = Self { per_cell, total: FIXED + budget.caps.iter().count(), ..Self::default() };
+        // `budget_limit` and `budget_remaining`.
+        let mut count = Self { per_cell, total: FIXED + 2 * budget.caps.iter().count(), ..Self::default() };
         let mut priced = BTreeSet::new();
         let mut models = BTreeSet::new();
         let mut targets = BTreeSet::new();

@@ -205,8 +205,8 @@ impl Observer {
 
     /// What every cap still allows.
     pub(super) fn budget(&mut self, remaining: &[Remaining]) {
-        for Remaining { cap, left, .. } in remaining {
-            self.metrics.set_budget_remaining(&BudgetScope::from(cap), Some(*left));
+        for Remaining { cap, limit, left } in remaining {
+            self.metrics.set_budget(&BudgetScope::from(cap), *limit, *left);
         }
         let shown = remaining.iter().map(|Remaining { cap, limit, left }| BudgetStatus {
             scope: cap.scope.to_string(),

@@ -121,7 +121,8 @@ impl Layout {
             + self.targets().len() * per_target
             + self.sweeps.len() * per_sweep
             + self.prices.len()
-            + self.budgets.len()
+            // Limit and remainder.
+            + 2 * self.budgets.len()
             + Histogram::series(&self.buckets.client_delay)
             + FIXED_SERIES
     }

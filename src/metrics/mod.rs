@@ -91,6 +91,7 @@ pub struct Metrics {
     sweep_duration: Family<Arc<str>, Gauge>,
     sweep_interval: Family<Arc<str>, Gauge>,
     sweep_start_delay: Family<Arc<str>, Gauge>,
+    budget_limit: Family<BudgetScope, Gauge>,
     budget_remaining: Family<BudgetScope, Gauge>,
     probe_attempts: Family<(Endpoint, Role), Counter>,
     probe_results: Family<((Endpoint, Role), Fate), Counter>,
@@ -159,6 +160,7 @@ impl Metrics {
             sweep_duration: Family::new(&names::SWEEP_DURATION),
             sweep_interval: Family::new(&names::SWEEP_INTERVAL),
             sweep_start_delay: Family::new(&names::SWEEP_START_DELAY),
+            budget_limit: Family::new(&names::BUDGET_LIMIT),
             budget_remaining: Family::new(&names::BUDGET_REMAINING),
             probe_attempts: Family::new(&names::PROBE_ATTEMPTS),
             probe_results: Family::new(&names::PROBE_RESULTS),
@@ -226,9 +228,10 @@ impl Metrics {
         self.cost.child(&(endpoint, currency)).add(amount);
     }
 
-    /// What a budget still allows in the current period; `None` when that is unknown.
-    pub fn set_budget_remaining(&self, budget: &BudgetScope, remaining: Option<f64>) {
-        self.budget_remaining.child(budget).set(remaining);
+    /// What a budget allows in a period, and what of it is left in the current one.
+    pub fn set_budget(&self, budget: &BudgetScope, limit: f64, remaining: f64) {
+        self.budget_limit.child(budget).set(Some(limit));
+        self.budget_remaining.child(budget).set(Some(remaining));
     }
 
     /// The configuration was loaded at `at`.
@@ -352,7 +355,9 @@ impl Metrics {
             lay_out(gauge, &allowances);
         }
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
-        lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
+        let budgets = layout.budgets.iter().cloned().collect();
+        lay_out(&self.budget_limit, &budgets);
+        lay_out(&self.budget_remaining, &budgets);
         let phases = times(&layout.targets(), Phase::ALL);
         self.connection_phase.lay_out(&PHASE_BOUNDS.into(), &phases);
     }
@@ -405,7 +410,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 58] {
+    fn families(&self) -> [&dyn Exposed; 59] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -450,6 +455,7 @@ impl Metrics {
             &self.sweep_duration,
             &self.sweep_interval,
             &self.sweep_start_delay,
+            &self.budget_limit,
             &self.budget_remaining,
             &self.probe_attempts,
             &self.probe_results,

@@ -189,6 +189,9 @@ catalogue! {
         "Time between the sweep's next two due starts, in seconds.";
     SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
         "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
+    BUDGET_LIMIT: Gauge "tokenprobe_budget_limit" &["scope", "unit", "period"],
+        "What probes may spend in one period, as configured, in units of the unit label (requests, tokens, cost), on \
+         everything (all), a target (target:NAME) or a sweep (sweep:NAME).";
     BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
         "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
          everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \
