@@ -11,6 +11,7 @@ use crate::{
     budget::Cap,
     cell::Cell,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
     version,
 };
 
@@ -124,7 +125,7 @@ named! {
 impl From<Knee> for LadderState {
     fn from(knee: Knee) -> Self {
         match knee {
-            Knee::Found(_) => Self::Found,
+            Knee::Found(_) | Knee::AtRate(_) => Self::Found,
             Knee::NotReached => Self::NotReached,
             Knee::Unstable => Self::Unstable,
             Knee::Failed => Self::Failed,
@@ -287,5 +288,7 @@ one_label!(
     Phase,
     SweepResult,
     SkipReason,
-    LevelSkip
+    LevelSkip,
+    Role,
+    Fate
 );
