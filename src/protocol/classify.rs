@@ -119,21 +119,21 @@ fn names_missing_model(complaint: &Complaint) -> bool {
         "not exist",
         "could not find",
         "decommissioned",
-        "has been deprecated",
         "no longer available",
         "no such model",
         "unknown model",
         "invalid model",
         "not a valid model",
         "no endpoints found",
-        "could not find model",
         "no models loaded",
         "could not resolve the foundation model",
         "model identifier is invalid",
+        "不存在",
+        "无可用渠道",
     ];
     let words = complaint.words.as_str();
     // NVIDIA serves each model as a function.
-    let about_model = ["model", "no endpoints found", "not found for account"];
+    let about_model = ["model", "模型", "no endpoints found", "not found for account"];
     let about_model = about_model.iter().any(|phrase| words.contains(phrase));
     let missing = about_model && MISSING.iter().any(|phrase| words.contains(phrase));
     missing || (words.trim_start().starts_with("model:") && has_code(complaint, "notfound*"))
@@ -236,8 +236,8 @@ fn quoted_name(message: &str) -> Option<String> {
         place.split(['\'', '"', '`']).skip(1).step_by(2).find(|word| is_name(word) && *word != "body");
     let bracketed = || message.split(['[', ']']).skip(1).step_by(2).find(is_name);
     let name = quoted.or_else(bracketed).or_else(|| {
-        let mut sides = message.split(':').map(str::trim);
-        sides.find(|side| is_name(side) && side.chars().any(|c| c.is_ascii_lowercase()))
+        let mut sides = message.split([':', ',']).map(str::trim);
+        sides.find(|side| is_name(side) && side.starts_with(|c: char| c.is_ascii_lowercase()))
     })?;
     name.split('.').find(|part| *part != "body").map(str::to_owned)
 }

@@ -70,8 +70,12 @@ impl Complaint {
         *nodes -= 1;
         match value {
             Value::Object(members) => {
+                // Zhipu numbers its errors and says no more; beside a type the number is another's.
+                let is_typed = members.contains_key("type");
                 for (name, value) in members {
-                    self.member(name, value, depth, nodes);
+                    if !(is_typed && name == "code" && is_serial(value)) {
+                        self.member(name, value, depth, nodes);
+                    }
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.walk(item, depth - 1, nodes)),
@@ -195,6 +199,14 @@ fn is_something(value: &Value) -> bool {
         Value::Array(items) => !items.is_empty(),
         Value::Object(members) => !members.is_empty(),
     }
+}
+
+/// A number written as text that is no status.
+fn is_serial(value: &Value) -> bool {
+    value
+        .as_str()
+        .and_then(|text| text.parse::<u64>().ok())
+        .is_some_and(|number| !(400..600).contains(&number))
 }
 
 fn is_code_like(word: &str) -> bool {
