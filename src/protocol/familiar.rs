@@ -52,7 +52,8 @@ impl Familiar {
         if self.vain >= VAIN_MAX || event.len() > EVENT_BYTES_MAX || self.between(event).is_some() {
             return;
         }
-        let Some((channel, choice, text)) = gist.only_text().filter(|(.., text)| is_plain(text.as_bytes())) else {
+        let Some((channel, choice, text)) = gist.only_text().filter(|(.., text)| is_plain(text.as_bytes()))
+        else {
             return;
         };
         self.vain += 1;

@@ -137,7 +137,8 @@ impl Gist {
             model: _,
             fingerprint: _,
         } = self;
-        let facts = [terminal, done, complaint, whole_reply, provisional, cold_start, filtered, veiled_reasoning];
+        let facts =
+            [terminal, done, complaint, whole_reply, provisional, cold_start, filtered, veiled_reasoning];
         let says_more = facts.into_iter().any(|fact| *fact)
             || !finish.is_empty()
             || *usage != Counts::default()
