@@ -6,12 +6,13 @@ use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params, typ
 use serde_json::Value;
 
 use super::{
+    details::LevelIntervals,
     row::{LadderRow, LevelRow, OpenLoop, ProbeRow, RunRow, Spread},
     sketch::Sketch,
     store::Store,
 };
 use crate::{
-    analysis::{Finding, Found, Knee},
+    analysis::{Decided, Finding, Found, Interval, Knee, Scaling},
     arrivals::Rate,
     sweep::{LadderReport, NotRun, SweepReport, SweepResult},
 };
@@ -154,6 +155,8 @@ fn listing(row: &Row<'_>) -> Result<RunListing> {
 
 pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
     let failures: Option<String> = row.get("failures")?;
+    let intervals: Option<Vec<u8>> = row.get("intervals")?;
+    let details: Option<String> = row.get("details")?;
     let sketch = |name| -> Result<Option<Sketch>> {
         let bytes: Option<Vec<u8>> = row.get(name)?;
         Ok(bytes.and_then(|bytes| Sketch::from_bytes(&bytes)))
@@ -180,6 +183,7 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         request_tps: spread(row, "request_tps")?,
         duration: spread(row, "duration")?,
         throughput_tokens_per_second: row.get("throughput_tokens_per_second")?,
+        throughput_standard_error: row.get("throughput_standard_error")?,
         throughput_requests_per_second: row.get("throughput_requests_per_second")?,
         prompt_tokens_measured: row.get("prompt_tokens_measured")?,
         cached_ratio: row.get("cached_ratio")?,
@@ -190,6 +194,8 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         ttft_sketch: sketch("ttft_sketch")?,
         tpot_sketch: sketch("tpot_sketch")?,
         duration_sketch: sketch("duration_sketch")?,
+        intervals: intervals.and_then(|bytes| LevelIntervals::from_bytes(&bytes)),
+        details: details.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     })
 }
 
@@ -296,6 +302,39 @@ impl LadderRow {
         rate(&self.report, "safe_requests_per_second")
     }
 
+    /// What decided where its knee is.
+    #[must_use]
+    pub fn decided(&self) -> Option<Decided> {
+        let decision = self.report.get("knee_decided_by")?;
+        let number = |name: &str| decision.get(name).and_then(Value::as_f64);
+        let to = u32::try_from(decision.get("to_concurrency")?.as_u64()?).ok()?;
+        match decision.get("by")?.as_str()? {
+            "throughput" => {
+                let side = |index: usize| decision.get("gain_interval")?.get(index)?.as_f64();
+                let interval = Interval { low: side(0), high: side(1) };
+                Some(Decided::Gain { to, gain: number("gain")?, interval })
+            }
+            "failures" => Some(Decided::Failures { to, ratio: number("failure_ratio")? }),
+            "latency" => Some(Decided::Latency { to }),
+            _ => None,
+        }
+    }
+
+    /// The Universal Scalability Law fitted to its levels.
+    #[must_use]
+    pub fn scaling(&self) -> Option<Scaling> {
+        let law = self.report.get("scaling")?;
+        let number = |name: &str| law.get(name).and_then(Value::as_f64);
+        Some(Scaling {
+            gamma: number("gamma_tokens_per_second")?,
+            contention: number("contention")?,
+            coherency: number("coherency")?,
+            peak_concurrency: number("peak_concurrency"),
+            peak_throughput: number("peak_throughput_tokens_per_second"),
+            r_squared: number("r_squared")?,
+        })
+    }
+
     /// What it says about capacity.
     #[must_use]
     pub fn knee(&self) -> Knee {
@@ -354,10 +393,10 @@ impl SweepRecord {
             levels: vec![level.summary()],
             not_run: known.map(LadderRow::not_run).unwrap_or_default(),
             knee: known.map_or(Knee::Unstable, LadderRow::knee),
-            decided: None,
+            decided: known.and_then(LadderRow::decided),
             safe_concurrency: known.and_then(|ladder| ladder.safe_concurrency),
             safe_rate: known.and_then(LadderRow::safe_rate),
-            scaling: None,
+            scaling: known.and_then(LadderRow::scaling),
             findings: known.map(LadderRow::found).unwrap_or_default(),
         }
     }

@@ -4,7 +4,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Result, Transaction, named_params, params, types::Value};
 
-use super::row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread};
+use super::{
+    details::Details,
+    row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread},
+};
 use crate::cell::Load;
 
 /// An open archive.
@@ -107,7 +110,7 @@ const INSERT_LEVEL: &str = "
         duration_count, duration_mean, duration_p50, duration_p95, duration_p99,
         throughput_tokens_per_second, throughput_requests_per_second, prompt_tokens_measured, cached_ratio,
         client_saturated, incomplete, ttft_independent, tpot_independent, ttft_sketch, tpot_sketch, duration_sketch,
-        open_loop
+        open_loop, throughput_standard_error, intervals, details
     ) VALUES (
         :run_id, :target, :model, :prompt_tokens, :concurrency, :started_at, :ended_at, :served_model, :fingerprint,
         :requests, :ok, :failures,
@@ -118,7 +121,7 @@ const INSERT_LEVEL: &str = "
         :duration_count, :duration_mean, :duration_p50, :duration_p95, :duration_p99,
         :throughput_tokens, :throughput_requests, :prompt_tokens_measured, :cached_ratio,
         :client_saturated, :incomplete, :ttft_independent, :tpot_independent, :ttft_sketch, :tpot_sketch,
-        :duration_sketch, :open_loop
+        :duration_sketch, :open_loop, :throughput_standard_error, :intervals, :details
     )";
 
 /// The value of the columns called `concurrency`: a number, or the rate of an open loop as text.
@@ -133,6 +136,8 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
     let failures =
         (!level.failures.is_empty()).then(|| serde_json::to_string(&level.failures).unwrap_or_default());
     let open_loop = level.open_loop.map(|open| serde_json::to_string(&open).unwrap_or_default());
+    let details = (level.details != Details::default())
+        .then(|| serde_json::to_string(&level.details).unwrap_or_default());
     let count = |spread: Option<Spread>| spread.map(|spread| spread.count);
     let of = |spread: Option<Spread>| match spread.map(Spread::numbers) {
         Some(numbers) => numbers.map(Some),
@@ -168,6 +173,8 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
         ":tpot_sketch": level.tpot_sketch.as_ref().map(super::Sketch::to_bytes),
         ":duration_sketch": level.duration_sketch.as_ref().map(super::Sketch::to_bytes),
         ":open_loop": open_loop,
+        ":throughput_standard_error": level.throughput_standard_error,
+        ":intervals": level.intervals.map(super::LevelIntervals::to_bytes), ":details": details,
     })?;
     Ok(())
 }

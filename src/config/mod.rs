@@ -45,7 +45,7 @@ use crate::{
     schedule::{QuietHours, Schedule},
 };
 
-pub use aws::{Aws, AwsKeys, AwsSource};
+pub use aws::{Aws, AwsIssuer, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;

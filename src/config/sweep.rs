@@ -100,6 +100,9 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     let prompt_tokens = ascending(&section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
     let levels = levels(&section, &keys, targets.as_deref().unwrap_or_default());
     let timeouts = keys.timeout.resolve(section.notes());
+    let workers =
+        levels.as_ref().filter(|(_, rates, _)| rates.is_empty()).map(|(concurrency, ..)| concurrency);
+    warn_if_thin(&section, &keys, workers.map_or(&[], Vec::as_slice));
     let limits = budget::limits(&section);
     let covered = targets.iter().flatten().map(|(target, models)| (target, models.as_slice()));
     budget::complain_if_unpriced(&section, &limits, covered);
@@ -126,6 +129,16 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
         budget: limits,
     };
     Some(Placed { value: sweep, at: name.at })
+}
+
+/// A level with fewer requests than workers never measures one under its full load for long.
+fn warn_if_thin(section: &Section<'_>, keys: &SweepKeys, concurrency: &[u32]) {
+    let Some(requests) = &keys.requests_per_level else { return };
+    let Some(highest) = concurrency.last().filter(|highest| **highest > requests.value.0) else { return };
+    let message = format!(
+        "is below the concurrency {highest}: not every worker measures a request; make it {highest} or more"
+    );
+    section.notes().warn(&requests.at, &message);
 }
 
 impl SweepKeys {

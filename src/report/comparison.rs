@@ -103,7 +103,7 @@ fn cells(compared: &Compared, style: Style, changed_only: bool) -> String {
         for row in rows(cell) {
             let dull = matches!(row.verdict, Some(Verdict::Unchanged | Verdict::TooFewSamples) | None);
             if !(changed_only && dull) {
-                table.add_row(row.texts);
+                table.add_row(style.row(row.texts));
             }
         }
     }

@@ -19,6 +19,16 @@ pub enum Style {
     Markdown,
 }
 
+impl Style {
+    /// A row whose texts do not break the table.
+    pub(super) fn row(self, texts: Vec<String>) -> Vec<String> {
+        match self {
+            Self::Text => texts,
+            Self::Markdown => texts.into_iter().map(|text| text.replace('|', "\\|")).collect(),
+        }
+    }
+}
+
 /// Marks a percentile that rests on too few samples.
 const LOW: &str = "*";
 
@@ -49,13 +59,13 @@ pub fn table(named: &Named<'_>, style: Style) -> String {
     table.set_header(HEADERS);
     for ladder in &named.report.ladders {
         for level in &ladder.levels {
-            table.add_row(row(ladder, level));
+            table.add_row(style.row(row(ladder, level)));
         }
         for not_run in &ladder.not_run {
             let mut row = head(ladder, not_run.load());
             row.extend(std::iter::repeat_n("-".to_owned(), 8));
             row.push(format!("not run: {}", not_run.reason));
-            table.add_row(row);
+            table.add_row(style.row(row));
         }
     }
     for column in 2..12 {

@@ -89,6 +89,12 @@ fn markdown_is_a_markdown_table() {
 }
 
 #[test]
+fn a_bar_in_a_name_does_not_break_the_markdown_table() {
+    let row = |style: Style| style.row(vec!["a|b".to_owned()]);
+    assert_eq!((row(Style::Text), row(Style::Markdown)), (vec!["a|b".to_owned()], vec!["a\\|b".to_owned()]));
+}
+
+#[test]
 fn csv_has_base_units() {
     with_report(|named| insta::assert_snapshot!("csv", csv(named).unwrap()));
 }

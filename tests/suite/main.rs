@@ -15,6 +15,7 @@
 )]
 
 mod archive;
+mod aws_platform;
 mod calibration;
 mod check;
 mod cli;
