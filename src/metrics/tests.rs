@@ -191,6 +191,7 @@ fn known_series_stand_at_zero_and_unknown_gauges_are_absent() {
         "ladder_knee_concurrency",
         "ladder_state",
         "finding",
+        "budget_limit",
         "budget_remaining",
         "sweep_last_success_timestamp_seconds",
         "config_last_reload_successful",
@@ -375,7 +376,8 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
             ladder.found(|_| true);
         }
     }
-    metrics.set_budget_remaining(&layout.budgets[0], Some(1.0));
+    metrics.set_budget(&layout.budgets[0], 2.0, 1.0);
+    metrics.set_leader(true);
     metrics.reload_succeeded(DateTime::from_timestamp_millis(1).unwrap());
     metrics.set_archive(&Standing {
         dropped_queue_full: 1,
