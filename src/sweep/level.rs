@@ -82,7 +82,7 @@ impl Level {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let level = Arc::new(self);
-        let delays = delay::Watch::start();
+        let delays = delay::Watch::start(concurrency);
         if let Some(rate) = level.cell.rate {
             open::run(&level, &floor, rate).await;
         } else {
@@ -104,7 +104,8 @@ impl Level {
             let overflow = floor.refused.load(Ordering::Relaxed);
             summary.offer(Offered::of(rate, level.settings.arrivals, overflow, &samples));
         }
-        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
         Finished { summary, delays: delays.sampled, ended }
     }
 }
