@@ -27,6 +27,7 @@ mod fake_clock;
 mod guard;
 mod harness;
 mod levels;
+mod rates;
 mod readme;
 mod simulator;
 mod sockets;
