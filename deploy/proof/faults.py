@@ -79,6 +79,17 @@ max_tokens = 8
 reasoning_budget = 16
 connection = "new"
 prefix_cache = "warm"
+
+[[sweeps]]
+name = "rates"
+every = "30s"
+run_on_start = true
+targets = ["rich"]
+prompt_tokens = [100]
+load = {{ rate = ["2/s", "4/s"] }}
+requests_per_level = 8
+max_tokens = 8
+reasoning_budget = 16
 """
 OWN_CONFIGURATION = """
 [archive]
