@@ -14,6 +14,7 @@
 //! | [`schedule`] | cron and periods to instants | pure |
 //! | [`arrivals`] | when the requests of an open loop are due | pure |
 //! | [`budget`] | what probes may spend; what they spent | pure, wall clock |
+//! | [`election`] | which of several replicas probes | API server, monotonic clock |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
 //! | [`prompt`] | prompts of a wanted length with a fresh head | pure |
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
@@ -76,6 +77,7 @@ pub mod schedule;
 pub mod analysis;
 pub mod arrivals;
 pub mod budget;
+pub mod election;
 pub mod measurement;
 pub mod probe;
 pub mod prompt;

@@ -88,6 +88,16 @@ impl Amount {
         }
     }
 
+    /// The larger of the two, unit by unit.
+    #[must_use]
+    pub fn larger(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.max(other.requests),
+            tokens: self.tokens.max(other.tokens),
+            cost: self.cost.max(other.cost),
+        }
+    }
+
     /// The difference, zero at least.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {

@@ -85,6 +85,17 @@ impl Governor {
         self.ledger().export()
     }
 
+    /// The same of scopes and periods with a cap: what another replica must know to go on under the same budget.
+    #[must_use]
+    pub fn export_capped(&self) -> Vec<Spent> {
+        self.ledger().export_capped()
+    }
+
+    /// Takes note of what replicas spent together, this one included, as far as anybody wrote it down.
+    pub fn catch_up(&self, spent: &[Spent]) {
+        self.ledger().catch_up(spent, self.now());
+    }
+
     /// Adds what an earlier process spent.
     pub fn import(&self, spent: &[Spent]) {
         self.ledger().import(spent, self.now());

@@ -20,6 +20,7 @@ mod redact;
 mod secret;
 mod section;
 mod series;
+mod shard;
 mod sweep;
 mod target;
 mod written_secret;
@@ -57,6 +58,7 @@ pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment
 #[cfg(test)]
 pub(crate) use series::FINDINGS_MAX;
 pub use series::SeriesCount;
+pub use shard::Shard;
 
 #[cfg(test)]
 mod tests;

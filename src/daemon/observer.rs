@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::watch;
 
 use crate::{
@@ -55,6 +55,17 @@ impl Observer {
         };
         observer.adopt(config);
         observer
+    }
+
+    /// The metrics, for whoever counts by itself.
+    pub(super) fn shared_metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Whether this replica probes, where there are several.
+    pub(super) fn leads(&self, leads: bool) {
+        self.metrics.set_leader(leads);
+        self.show(|status| status.leader = Some(leads));
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -145,8 +156,9 @@ impl Observer {
         }
     }
 
-    /// A sweep started; `delay` after its time when the schedule asked for it.
-    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, delay: Option<Duration>) {
+    /// A sweep started; the schedule asked for it at `due`, unless it was a person.
+    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, due: Option<DateTime<Utc>>) {
+        let delay = due.map(|due| (at - due).to_std().unwrap_or_default());
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.started(at, delay);
         }
@@ -154,7 +166,8 @@ impl Observer {
             status.running = true;
             status.last_start = Some(at);
         });
-        tracing::info!(%sweep, delay = ?delay.unwrap_or_default(), "sweep started");
+        let due = due.map(|due| due.to_rfc3339_opts(SecondsFormat::Millis, true));
+        tracing::info!(%sweep, due, delay = ?delay.unwrap_or_default(), "sweep started");
     }
 
     /// A sweep ended.
@@ -177,11 +190,11 @@ impl Observer {
     }
 
     /// A due start did not happen.
-    pub(super) fn skipped(&mut self, sweep: &Arc<str>, reason: SkipReason) {
+    pub(super) fn skipped(&mut self, sweep: &Arc<str>, due: DateTime<Utc>, reason: SkipReason) {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.skipped(reason);
         }
-        tracing::info!(%sweep, %reason, "sweep skipped");
+        tracing::info!(%sweep, due = due.to_rfc3339_opts(SecondsFormat::Millis, true), %reason, "sweep skipped");
     }
 
     /// A sweep was paused or resumed by hand.
@@ -255,7 +268,7 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Calibration | Role::WarmUp | Role::Filler => {
+                        Role::Cold | Role::WarmUp | Role::Calibration | Role::Filler | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }

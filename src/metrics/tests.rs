@@ -377,6 +377,7 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
         }
     }
     metrics.set_budget(&layout.budgets[0], 2.0, 1.0);
+    metrics.set_leader(true);
     metrics.reload_succeeded(DateTime::from_timestamp_millis(1).unwrap());
     metrics.set_archive(&Standing {
         dropped_queue_full: 1,

@@ -125,6 +125,7 @@ pub fn router(surface: Surface) -> Router {
         .route("/api/v1/sweeps/{name}/pause", post(pause_sweep))
         .route("/api/v1/sweeps/{name}/resume", post(resume_sweep))
         .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
 }
@@ -312,6 +313,10 @@ fn set<const N: usize>(headers: &mut HeaderMap, fixed: [(HeaderName, &'static st
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
+}
+
+async fn method_not_allowed() -> (StatusCode, &'static str) {
+    (StatusCode::METHOD_NOT_ALLOWED, "this path is not asked so: the header `allow` says how\n")
 }
 
 async fn not_found() -> (StatusCode, &'static str) {

@@ -137,6 +137,7 @@ fn summary(count: usize) -> LevelSummary {
 fn status() -> Status {
     let minutes = |minutes| Some(now() + TimeDelta::minutes(minutes));
     Status {
+        leader: None,
         version: "1.2.3",
         started_at: now() - TimeDelta::hours(30),
         sweeps: vec![SweepStatus {

@@ -178,7 +178,7 @@ pub(super) async fn climb(
             gap_bounds: run.gap_bounds.clone(),
             events: run.events.clone(),
             halt: run.halt.clone(),
-            in_flight: run.in_flight.clone(),
+            register: run.register.clone(),
             governor: run.governor.clone(),
             gate: gate.clone(),
         };

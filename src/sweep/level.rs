@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    Event, Halt, InFlight, Role,
+    Errand, Event, Halt, Register, Role,
     caught::caught,
     delay,
     gate::Gate,
@@ -52,7 +52,7 @@ pub(super) struct Level {
     pub(super) gap_bounds: Arc<[f64]>,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) halt: Halt,
-    pub(super) in_flight: InFlight,
+    pub(super) register: Register,
     pub(super) governor: Governor,
     pub(super) gate: Gate,
 }
@@ -317,7 +317,7 @@ impl Worker {
                 return None;
             }
         };
-        let _in_flight = self.level.in_flight.enter();
+        let entry = self.level.register.enter(Errand::of(&self.level.cell, role));
         let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
@@ -332,6 +332,7 @@ impl Worker {
         } else {
             probe.await
         };
+        entry.ended(&measurement);
         let used = toll.used(reservation.held(), &measurement);
         reservation.settle(used);
         Some(measurement)

@@ -23,6 +23,7 @@ mod corpus;
 mod credentials;
 mod dashboards;
 mod documents;
+mod election;
 mod fake_clock;
 mod guard;
 mod harness;
