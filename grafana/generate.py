@@ -291,6 +291,11 @@ def prober():
                    + sum by (sweep) (increase(tokenprobe_output_tokens_total{{{SWEEP}}}[$__interval]))""", "{{sweep}}")], "short", bars=True), 8, 8)
     p.add(series("How many probes run?", "Probes in flight, warm-up included.",
                  [(f"max by (instance) (tokenprobe_probes_in_flight{{{PROBER}}})", "{{instance}}")], "short"), 8, 8)
+    p.add(series("What are probes sent for?", "Probes by role, per bar: only measured ones enter the latencies.",
+                 [(per_bar("tokenprobe_probe_attempts_total", PROBER, "role"), "{{role}}")], "short", bars=True), 12, 8)
+    p.add(series("What becomes of them?", "Probes of every role by result, per bar. Cancelled: given up by the prober itself.",
+                 [(per_bar("tokenprobe_probe_results_total", PROBER, "result"), "{{result}}")], "short",
+                 {"success": GREEN, "failure": RED, "cancelled": ORANGE}, bars=True), 12, 8)
     archive(p)
     process(p)
     return dashboard("prober", "Prober", "Whether the prober does what it should: schedule, its own delay, spending, archive, process.",
@@ -338,6 +343,12 @@ def archive(p):
 
 def process(p):
     p.row("Process")
+    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
+                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
+                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 6)
+    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
+                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
+                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 6)
     p.add(stat("Configuration", "Whether the latest configuration was accepted.", f"min(tokenprobe_config_last_reload_successful{{{PROBER}}})", "none",
                [(None, RED), (1, GREEN)], size=24, defaults={"mappings": mapped(("refused", RED), ("loaded", GREEN))}), 4, 4)
     p.add(stat("Loaded", "When the configuration was last accepted.",
