@@ -22,6 +22,8 @@ UP = mapped(("down", RED), ("up", GREEN))
 ENDPOINT = "{{target}} · {{model}}"
 CURVE = "{{target}} · {{model}} · {{prompt_tokens}}"
 TTFT, TPOT, TPS = "tokenprobe_level_ttft_seconds", "tokenprobe_level_tpot_seconds", "tokenprobe_level_throughput_tokens_per_second"
+# Levels with a number of requests in flight, and levels at which requests come at a rate.
+CLOSED, OPEN = CELL + ',concurrency!=""', LADDER + ',rate!=""'
 PERCENTILES = {name: color for name, color in QUANTILES.values()}
 RANGE = "$__range"
 
@@ -120,10 +122,10 @@ def model():
     p.add(by_level(f"Does the prompt length matter? ({chosen})", "Exact percentile of the latest level. Growing with the prompt: prefill." + alone,
                    [(level(TTFT, "$quantile", "prompt_tokens", CELL, "avg"), "{{prompt_tokens}} tokens")], "s"), 8, 8)
     p.add(by_level(f"Does concurrency matter? ({chosen})", "Exact percentile of the latest level. Growing with concurrency: requests wait." + alone,
-                   [(level(TTFT, "$quantile", "concurrency", CELL, "avg"), "{{concurrency}} at once")], "s"), 8, 8)
+                   [(level(TTFT, "$quantile", "concurrency", CLOSED, "avg"), "{{concurrency}} at once")], "s"), 8, 8)
     p.add(by_level("Is there a tail? (P99 / P50)", "Exact P99 of the latest level over its P50. Far above 1 while P50 is fine: queueing, or stalls. Levels of fewer "
                    "than 100 requests have no reliable P99.",
-                   [(f"""max by (concurrency) ({TTFT}{{{CELL},quantile="0.99"}} / ignoring (quantile) {TTFT}{{{CELL},quantile="0.5"}})""",
+                   [(f"""max by (concurrency) ({TTFT}{{{CLOSED},quantile="0.99"}} / ignoring (quantile) {TTFT}{{{CLOSED},quantile="0.5"}})""",
                      "{{concurrency}} at once")], "none", defaults={"decimals": 1}), 8, 8)
     p.row("The stream")
     p.add(series("How fast does text flow? (TPOT)", "Time per output token, percentiles of the chosen cells, gathered over the window. Dashed: the objective.",
@@ -131,11 +133,11 @@ def model():
     p.add(by_level(f"Does TPOT grow with the prompt? ({chosen})", "Exact percentile of the latest level. Rising: attention over a long context." + alone,
                    [(level(TPOT, "$quantile", "prompt_tokens", CELL, "avg"), "{{prompt_tokens}} tokens")], "s"), 8, 8)
     p.add(by_level(f"Does TPOT grow with concurrency? ({chosen})", "Exact percentile of the latest level. Rising steadily: decode is the bottleneck." + alone,
-                   [(level(TPOT, "$quantile", "concurrency", CELL, "avg"), "{{concurrency}} at once")], "s"), 8, 8)
+                   [(level(TPOT, "$quantile", "concurrency", CLOSED, "avg"), "{{concurrency}} at once")], "s"), 8, 8)
     p.add(by_level(f"Does the stream stall? ({chosen})", "Gap between reads that carried tokens. A read may carry several tokens.",
-                   [(quantile("$quantile", "tokenprobe_chunk_gap_seconds", "concurrency", CELL), "{{concurrency}} at once")], "s"), 8, 8)
+                   [(quantile("$quantile", "tokenprobe_chunk_gap_seconds", "concurrency", CLOSED), "{{concurrency}} at once")], "s"), 8, 8)
     p.add(by_level("How fast is one answer? (P50, tokens/s)", "Output tokens per second of single requests, gathered over the window.",
-                   [(quantile("0.5", "tokenprobe_output_tokens_per_second", "concurrency", CELL), "{{concurrency}} at once")], "none"), 8, 8)
+                   [(quantile("0.5", "tokenprobe_output_tokens_per_second", "concurrency", CLOSED), "{{concurrency}} at once")], "none"), 8, 8)
     p.add(series("How long does a whole request take?", "Percentiles of the duration, failed probes included.",
                  percentiles("tokenprobe_request_duration_seconds"), "s", PERCENTILES), 8, 8)
     p.row("Failures and limits")
@@ -181,9 +183,9 @@ def capacity():
     p = Panels()
     by = "target, model, prompt_tokens"
     p.add(xy("How much load does it carry?", "Total TPS of the latest level of each cell against its concurrency. Where a line bends, the knee is.",
-             f"{TPS}{{{CELL}}}", "none", "total tokens/s"), 12, 11)
+             f"{TPS}{{{CLOSED}}}", "none", "total tokens/s"), 12, 11)
     p.add(xy("What does that load cost the first token? (TTFT P95)", "Exact P95 of the latest level of each cell against its concurrency.",
-             f'{TTFT}{{{CELL},quantile="0.95"}}', "s", "TTFT P95"), 12, 11)
+             f'{TTFT}{{{CLOSED},quantile="0.95"}}', "s", "TTFT P95"), 12, 11)
     p.add(series("Where is the knee?", "Concurrency beyond which total TPS stops growing, by the latest ladder. Absent while it is not reached.",
                  [(f"min by ({by}) (tokenprobe_ladder_knee_concurrency{{{LADDER}}})", CURVE)], "none",
                  defaults={"decimals": 0, "noValue": "no knee was reached"}), 12, 8)
@@ -203,12 +205,32 @@ def capacity():
                 ["finding", *ladder], widths={"finding": 240, "prompt_tokens": 115, "sweep": 100},
                 overrides=[override("finding", ("links", [{"title": "What it means", "url": findings, "targetBlank": True}]))]), 14, 9)
     p.add(xy("How many requests a second does it complete?", "Requests that ended per second while the latest level of each cell was full.",
-             f"tokenprobe_level_throughput_requests_per_second{{{CELL}}}", "reqps", "requests/s"), 12, 9)
+             f"tokenprobe_level_throughput_requests_per_second{{{CLOSED}}}", "reqps", "requests/s"), 12, 9)
     p.add(series("Which levels were left out?", "Levels that were not run because the climb had ended, per bar.",
                  [(per_bar("tokenprobe_level_skips_total", LADDER, "reason"), "{{reason}}")], "short", bars=True,
                  defaults={"noValue": "none was left out"}), 12, 9)
+    rates(p)
     return dashboard("capacity", "Capacity", "Throughput and latency against concurrency, knee and safe load, findings.",
                      ["job", "instance", "target", "model", "sweep", "prompt_tokens", "concurrency"], p)
+
+
+def rates(p):
+    """Ladders whose levels are rates: requests come when they are due, whatever became of those before."""
+    none = "no sweep has rates"
+    by = "target, model, prompt_tokens"
+    p.row("At a rate of arrivals")
+    p.add(xy("What does the rate cost the first token? (TTFT P95)", "Exact P95 of the latest level of each cell, counted from when a request was due.",
+             f'{TTFT}{{{OPEN},quantile="0.95"}}', "s", "TTFT P95", "rate", noValue=none), 12, 9)
+    p.add(xy("How many requests a second does it complete? (at a rate)", "Requests that ended per second. Below the rate that they come at: it cannot keep up.",
+             f"tokenprobe_level_throughput_requests_per_second{{{OPEN}}}", "reqps", "requests/s", "rate", noValue=none), 12, 9)
+    p.add(series("Where is the knee? (at a rate)", "Highest rate at which answers still came as fast as requests, by the latest ladder of rates; safe: 70% of it "
+                 "with every objective kept.",
+                 [Query(f"min by ({by}) (tokenprobe_ladder_knee_requests_per_second{{{LADDER}}})", CURVE, "the ladder of rates stays below its knee"),
+                  Query(f"min by ({by}) (tokenprobe_ladder_safe_requests_per_second{{{LADDER}}})", "safe: " + CURVE, "the ladder of rates stays below its knee")],
+                 "reqps", defaults={"noValue": "no knee was reached"}), 12, 8)
+    p.add(series("Which requests could not be sent?", "Requests that were due while as many as load.max_in_flight allows were in flight, per bar; they are in no other metric.",
+                 [Query(per_bar("tokenprobe_arrivals_not_sent_total", LADDER, by), CURVE, "every arrival was sent")], "short", bars=True,
+                 defaults={"noValue": "every request was sent"}), 12, 8)
 
 
 def compare():
@@ -223,9 +245,9 @@ def compare():
 
     def ratio(title, metric, selector):
         expr = f"""avg by ({by}) (
-            avg by (target, model, prompt_tokens, concurrency) ({metric}{{{CELL}{selector}}})
-            / on (prompt_tokens, concurrency) group_left ()
-            avg by (prompt_tokens, concurrency) ({metric}{{{baseline}{selector}}}))"""
+            avg by (target, model, prompt_tokens, concurrency, rate) ({metric}{{{CELL}{selector}}})
+            / on (prompt_tokens, concurrency, rate) group_left ()
+            avg by (prompt_tokens, concurrency, rate) ({metric}{{{baseline}{selector}}}))"""
         return series(title, "Mean ratio over the cells that both have: 100% is the same, 200% twice as much.", [(expr, ENDPOINT)], "percentunit",
                       custom=around, defaults={**relative, "noValue": "no cell that both have"})
 
@@ -269,6 +291,11 @@ def prober():
                    + sum by (sweep) (increase(tokenprobe_output_tokens_total{{{SWEEP}}}[$__interval]))""", "{{sweep}}")], "short", bars=True), 8, 8)
     p.add(series("How many probes run?", "Probes in flight, warm-up included.",
                  [(f"max by (instance) (tokenprobe_probes_in_flight{{{PROBER}}})", "{{instance}}")], "short"), 8, 8)
+    p.add(series("What are probes sent for?", "Probes by role, per bar: only measured ones enter the latencies.",
+                 [(per_bar("tokenprobe_probe_attempts_total", PROBER, "role"), "{{role}}")], "short", bars=True), 12, 8)
+    p.add(series("What becomes of them?", "Probes of every role by result, per bar. Cancelled: given up by the prober itself.",
+                 [(per_bar("tokenprobe_probe_results_total", PROBER, "result"), "{{result}}")], "short",
+                 {"success": GREEN, "failure": RED, "cancelled": ORANGE}, bars=True), 12, 8)
     archive(p)
     process(p)
     return dashboard("prober", "Prober", "Whether the prober does what it should: schedule, its own delay, spending, archive, process.",
@@ -316,6 +343,12 @@ def archive(p):
 
 def process(p):
     p.row("Process")
+    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
+                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
+                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 6)
+    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
+                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
+                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 6)
     p.add(stat("Configuration", "Whether the latest configuration was accepted.", f"min(tokenprobe_config_last_reload_successful{{{PROBER}}})", "none",
                [(None, RED), (1, GREEN)], size=24, defaults={"mappings": mapped(("refused", RED), ("loaded", GREEN))}), 4, 4)
     p.add(stat("Loaded", "When the configuration was last accepted.",

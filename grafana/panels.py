@@ -168,25 +168,25 @@ def heatmap(title, description, expr, unit):
     return made
 
 
-def xy(title, description, metric, unit, value):
-    """The latest level of every cell, against its concurrency; one line per model, target and prompt length."""
+def xy(title, description, metric, unit, value, load="concurrency", empty=None, **rest):
+    """The latest level of every cell, against its load; one line per model, target and prompt length."""
     transformations = [
         {"id": "convertFieldType", "options": {"conversions": [
-            {"targetField": "concurrency", "destinationType": "number"}], "fields": {}}},
+            {"targetField": load, "destinationType": "number"}], "fields": {}}},
         # Both sorts together: a curve's points from left to right, and the same colour for it in every panel.
-        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "concurrency", "desc": False}]}},
+        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": load, "desc": False}]}},
         {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "series", "desc": False}]}},
         {"id": "organize", "options": {"excludeByName": {"Time": True}, "renameByName": {"Value": value}}},
         {"id": "partitionByValues", "options": {"fields": ["series"], "keepFields": False, "naming": {"asLabels": False}}},
     ]
     custom = {"show": "points+lines", "pointSize": {"fixed": 7}, "lineWidth": 2, "axisSoftMin": 0, "axisLabel": value,
               "scaleDistribution": {"type": "linear"}}
-    overrides = [override("concurrency", ("unit", "none"), ("decimals", 0), ("custom.axisLabel", "concurrency"))]
+    overrides = [override(load, ("unit", "none"), ("custom.axisLabel", {"rate": "requests due per second"}.get(load, load)))]
     options = {"mapping": "auto", "series": [], "tooltip": {"mode": "single", "sort": "none"},
                "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []}}
-    expr = f'label_join(sum by (target, model, prompt_tokens, concurrency) ({metric}), "series", " · ", "target", "model", "prompt_tokens")'
-    expr = f"sum by (series, concurrency) ({expr})"
-    return panel("xychart", title, description, [expr], unit, {"custom": custom, "color": {"mode": "palette-classic"}}, overrides, options,
+    expr = f'label_join(sum by (target, model, prompt_tokens, {load}) ({metric}), "series", " · ", "target", "model", "prompt_tokens")'
+    expr = f"sum by (series, {load}) ({expr})"
+    return panel("xychart", title, description, [Query(expr, empty=empty)], unit, {"custom": custom, "color": {"mode": "palette-classic"}, **rest}, overrides, options,
                  instant=True, range=False, format="table", transformations=transformations)
 
 
@@ -200,12 +200,12 @@ def bars(title, description, expr, legend, unit):
                  instant=True, range=False)
 
 
-def variable(name, label, query, multi=True, hide=0, sort=1):
+def variable(name, label, query, multi=True, hide=0, sort=1, every=".+"):
     made = {"name": name, "label": label, "type": "query", "datasource": SOURCE, "hide": hide, "refresh": 2,
             "definition": query, "query": {"query": query, "refId": "StandardVariableQuery"}, "regex": "", "sort": sort,
             "multi": multi, "includeAll": multi, "options": []}
     if multi:
-        made |= {"allValue": ".+", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+        made |= {"allValue": every, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return made
 
 
@@ -227,7 +227,9 @@ def variables(names):
         "sweep": variable("sweep", "Sweep", f"label_values(tokenprobe_sweep_runs_total{{{PROBER}}}, sweep)"),
         "prompt_tokens": variable("prompt_tokens", "Prompt tokens",
                                   f'label_values(tokenprobe_requests_total{{{MODEL},sweep=~"$sweep"}}, prompt_tokens)', sort=3),
-        "concurrency": variable("concurrency", "Concurrency", f"label_values({series}, concurrency)", sort=3),
+        "concurrency": variable("concurrency", "Concurrency", f"label_values({series}, concurrency)", sort=3,
+                                # Levels at a rate have none.
+                                every=".*"),
         "baseline_target": variable("baseline_target", "Compared with target",
                                     f"label_values(tokenprobe_requests_total{{{PROBER}}}, target)", multi=False),
         "baseline_model": variable("baseline_model", "and model",

@@ -38,6 +38,7 @@ UNPROVEN = {
     "TokenprobeThroughputRegressed": "needs a week of history",
     "TokenprobeKneeDropped": "needs a week of history",
     "TokenprobeNeverSucceeded": "needs a sweep that never ends",
+    "TokenprobeNoLeader": "needs the API server of a Kubernetes cluster",
     "TokenprobeProbeStale": "needs a schedule that stands still",
     OURS: "depends on how busy this machine is",
 }
@@ -79,6 +80,17 @@ max_tokens = 8
 reasoning_budget = 16
 connection = "new"
 prefix_cache = "warm"
+
+[[sweeps]]
+name = "rates"
+every = "30s"
+run_on_start = true
+targets = ["rich"]
+prompt_tokens = [100]
+load = {{ rate = ["2/s", "4/s"] }}
+requests_per_level = 8
+max_tokens = 8
+reasoning_budget = 16
 """
 OWN_CONFIGURATION = """
 [archive]
@@ -97,7 +109,7 @@ class Probers:
         self.own = stage.scratch / "own.toml"
         self.archive = stage.scratch / "missing"
         self.key.write_text(KEY)
-        text = RICH.format(address=stage.address("simulator-rich"))
+        text = f'[archive]\npath = "{stage.scratch}/faults.db"\n' + RICH.format(address=stage.address("simulator-rich"))
         for name in ENDPOINTS:
             more = f'api_key = {{ file = "{self.key}" }}\n' if name == "refused" else ""
             text += ENDPOINT.format(name=name, address=stage.address(f"simulator-{name}"), more=more)

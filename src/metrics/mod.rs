@@ -250,9 +250,28 @@ impl Metrics {
         self.http_connections_refused.child(&()).add(1);
     }
 
-    /// Whether this replica is the one that probes.
+    /// Whether this replica is the one that probes. One that stands by shows no latest result: what it measured once must
+    /// not stand beside what the leader measures now.
     pub fn set_leader(&self, leads: bool) {
         self.leader.child(&()).set(Some(f64::from(u8::from(leads))));
+        if !leads {
+            self.forget_latest();
+        }
+    }
+
+    fn forget_latest(&self) {
+        let forget = |gauge: &Gauge| gauge.set(None);
+        self.up.each(forget);
+        self.failing.each(forget);
+        self.level_throughput_tokens.each(forget);
+        self.level_throughput_requests.each(forget);
+        self.level_ttft.each(forget);
+        self.level_tpot.each(forget);
+        for gauges in [&self.ladder_knee, &self.ladder_safe, &self.ladder_knee_rate, &self.ladder_safe_rate] {
+            gauges.each(forget);
+        }
+        self.ladder_state.each(forget);
+        self.finding.each(forget);
     }
 
     /// The API server did not grant a request about the lease.

@@ -398,6 +398,25 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
 }
 
 #[test]
+fn a_replica_that_stands_by_shows_no_latest_result() {
+    let layout = layout();
+    let metrics = metrics(&layout);
+    let writer = metrics.cell(&cell(), Objectives::default());
+    writer.observe(&good());
+    writer.level(&level());
+    metrics.ladder(&Ladder::from(&cell())).concluded(Knee::Found(8), Some(5));
+    metrics.set_leader(true);
+    let latest =
+        ["up", "failing", "level_ttft_seconds", "level_throughput_tokens_per_second", "ladder_state"];
+    let seen = Seen::of(&metrics);
+    assert!(latest.iter().all(|name| seen.count(name) > 0));
+    metrics.set_leader(false);
+    let seen = Seen::of(&metrics);
+    assert_eq!(latest.map(|name| seen.count(name)), [0; 5]);
+    assert_eq!(seen.total("requests_total"), 1.0, "counts stay");
+}
+
+#[test]
 fn the_configuration_counts_as_many_series_as_are_laid_out() {
     let file = std::path::Path::new("tests/config/valid/every_key.toml");
     let text = std::fs::read_to_string(file).unwrap();
