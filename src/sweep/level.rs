@@ -269,7 +269,7 @@ impl Worker {
     async fn probe(&mut self, role: Role) -> Option<Measurement> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,
             Err(exhausted) => {
@@ -293,7 +293,7 @@ impl Worker {
             probe.await
         };
         entry.ended(&measurement);
-        let used = toll.used(reservation.held(), &measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
         Some(measurement)
     }
