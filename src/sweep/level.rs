@@ -310,7 +310,7 @@ impl Worker {
     async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<Measurement> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,
             Err(exhausted) => {
@@ -334,7 +334,7 @@ impl Worker {
             probe.await
         };
         entry.ended(&measurement);
-        let used = toll.used(reservation.held(), &measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
         Some(measurement)
     }
