@@ -176,6 +176,7 @@ fn probe_row(
             Role::WarmUp => "warm_up",
             Role::Measured => "measured",
             Role::Filler => "filler",
+            Role::Control => "control",
         }
         .to_owned(),
         at: started_at.timestamp_millis(),

@@ -288,6 +288,7 @@ impl LevelRow {
             incomplete: self.incomplete,
             little: None,
             traits: Traits::default(),
+            engine: None,
         }
     }
 }

@@ -55,6 +55,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         little: None,
         throughput_standard_error: None,
         traits: Traits::default(),
+        engine: None,
         concurrency,
         requests: 4,
         ok: 3,
@@ -135,6 +136,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         decided: None,
         safe_concurrency: Some(1),
         scaling: None,
+        growth: None,
+        control: None,
         findings: Vec::new(),
     };
     observe(Event::LadderEnded { report: Box::new(report) }, 6);

@@ -106,6 +106,15 @@ impl SweepPlan {
             run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
             rounds += rounds_of(sweep, cell.concurrency);
         }
+        let ladders = sweep.cells().count() / sweep.concurrency.len().max(1);
+        for (concurrency, output_tokens) in sweep.extra_levels() {
+            let requests = requests_of(sweep, concurrency) * ladders as u64;
+            let prompt_tokens: u64 = sweep.prompt_tokens.iter().map(|tokens| u64::from(*tokens)).sum();
+            run.requests += requests;
+            run.prompt_tokens += requests * prompt_tokens / sweep.prompt_tokens.len().max(1) as u64;
+            run.output_tokens += requests * u64::from(output_tokens);
+            rounds += rounds_of(sweep, concurrency) * ladders as u64;
+        }
         Self {
             name: Arc::clone(&sweep.name),
             schedule: sweep.schedule.to_string(),
@@ -140,6 +149,9 @@ impl SweepPlan {
 
 /// Two short prompts a model.
 fn calibration(sweep: &Sweep) -> Load {
+    if !sweep.level.calibrate || !sweep.level.prompts.have_wanted_length() {
+        return Load::default();
+    }
     let models = sweep.targets.iter().map(|(_, models)| models.len() as u64).sum::<u64>();
     let longest = sweep.prompt_tokens.iter().copied().max().unwrap_or(0);
     let lengths = calibration::lengths(longest, sweep.level.prompt_language);
@@ -305,7 +317,9 @@ impl fmt::Display for SweepPlan {
         writeln!(f, "  prompt tokens  {}", joined(self.prompt_tokens.iter()))?;
         writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
         writeln!(f, "  per run        {}", self.run)?;
-        writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
+        if self.calibration != Load::default() {
+            writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
+        }
         let per_day = self.run.times(self.runs_per_day);
         writeln!(
             f,

@@ -120,7 +120,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(move || counted.count()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
-        let history = History::open(&config, &mut observer, &governor);
+        let history = History::open(&config, &mut observer, &governor, &fleet);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -355,6 +355,7 @@ impl State {
         let now = Utc::now();
         self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
         self.history.ended(&running.sweep.name, result, now);
+        self.history.calibrated(&self.fleet.calibrations(), now);
     }
 
     fn observe(&mut self, event: Event) {

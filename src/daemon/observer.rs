@@ -254,7 +254,7 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Calibration | Role::WarmUp | Role::Filler => {
+                        Role::Calibration | Role::WarmUp | Role::Filler | Role::Control => {
                             metrics.observe_excluded(&measurement);
                         }
                     }

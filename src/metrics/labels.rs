@@ -10,6 +10,7 @@ use crate::{
     analysis::Knee,
     budget::Cap,
     cell::Cell,
+    engine::Part,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     version,
 };
@@ -284,6 +285,7 @@ one_label!(
     ObjectiveKind,
     LadderState,
     Quantile,
+    Part,
     Phase,
     SweepResult,
     SkipReason,

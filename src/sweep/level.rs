@@ -25,9 +25,10 @@ use super::{
     delay,
     gate::Gate,
     shot::{Prepared, Shots},
+    witness::Witness,
 };
 use crate::{
-    analysis::{FullWindow, LevelSummary, Sample, summarize},
+    analysis::{FullWindow, LevelSummary, Sample, first_tokens, summarize},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
@@ -51,6 +52,8 @@ pub(super) struct Level {
     pub(super) in_flight: InFlight,
     pub(super) governor: Governor,
     pub(super) gate: Gate,
+    /// Whether its requests count for a control alone, not for the cell.
+    pub(super) is_control: bool,
 }
 
 /// What a level came to.
@@ -79,11 +82,15 @@ impl Level {
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let mut workers = JoinSet::new();
         let level = Arc::new(self);
+        let mut engine = Witness::before(&level.endpoint, &level.cell.model).await;
         let delays = delay::Watch::start();
         for index in 0..concurrency {
             workers.spawn(work(level.clone(), floor.clone(), index));
         }
-        join(&mut workers, &floor, level.halt.clone()).await;
+        tokio::select! {
+            () = join(&mut workers, &floor, level.halt.clone()) => {}
+            () = linger(&floor, &mut engine) => {}
+        }
         let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
         let ended = floor.ended.get().cloned();
@@ -92,8 +99,22 @@ impl Level {
         let incomplete = by_us && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
         summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        if !level.halt.is_stopping() {
+            summary.engine = engine.after(first_tokens(&samples)).await;
+        }
         Finished { summary, delays: delays.sampled, ended }
     }
+}
+
+/// When the last measured request has ended, looks at the engine while fillers still keep up the load, and then lets
+/// them go. Never returns: the level ends with its workers.
+async fn linger(floor: &Floor, engine: &mut Witness<'_>) {
+    let mut complete = floor.complete.subscribe();
+    if complete.wait_for(|complete| *complete).await.is_ok() {
+        engine.under_load().await;
+        floor.over.send_replace(true);
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits for all workers; when told to cancel, drops them with whatever they have under way. They do not listen for
@@ -129,7 +150,9 @@ struct Floor {
     measured: AtomicU32,
     /// How long to spread the starts over; known once the first probe ended, or from the level before.
     pace: watch::Sender<Option<Duration>>,
-    /// Turns true when the last measured request ended, or nothing more may be measured.
+    /// Turns true when the last measured request ended.
+    complete: watch::Sender<bool>,
+    /// Turns true soon after that, or when nothing more may be measured: nobody need keep up the load.
     over: watch::Sender<bool>,
     first_measured: OnceLock<Instant>,
     drained: OnceLock<Instant>,
@@ -148,6 +171,7 @@ impl Floor {
             started: AtomicU32::new(0),
             measured: AtomicU32::new(0),
             pace: watch::Sender::new(pace),
+            complete: watch::Sender::new(false),
             over: watch::Sender::new(false),
             first_measured: OnceLock::new(),
             drained: OnceLock::new(),
@@ -177,7 +201,7 @@ impl Floor {
         let sample = Sample::of(measurement, since, role == Role::Measured);
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
         if role == Role::Measured && self.measured.fetch_add(1, Ordering::AcqRel) + 1 >= self.requests {
-            self.over.send_replace(true);
+            self.complete.send_replace(true);
         }
     }
 
@@ -322,9 +346,10 @@ impl Worker {
             self.floor.stop(Ended::HeldOff);
         }
         let trace_id = self.shots.trace_id();
+        let is_control = self.level.is_control && role == Role::Measured;
         let event = Event::Probed {
             cell: self.level.cell.clone(),
-            role,
+            role: if is_control { Role::Control } else { role },
             measurement: Box::new(measurement),
             trace_id,
         };

@@ -79,7 +79,7 @@ pub(super) fn level(cell: &Cell, settings: &LevelSettings, target: &Target) -> A
         .requests
         .saturating_add(settings.warmup(cell.concurrency))
         .saturating_add(LevelSettings::fillers(cell.concurrency));
-    toll.worst_case(f64::from(cell.prompt_tokens)).times(u64::from(requests))
+    toll.worst_case(settings.prompt_tokens_max(cell.prompt_tokens)).times(u64::from(requests))
 }
 
 /// The cheapest level of each target, model by model: what a start needs at least.
