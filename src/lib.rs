@@ -20,7 +20,8 @@
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
 //! | [`protocol`] | wire formats: request out, tokens with times in | pure |
 //! | [`measurement`] | what one probe observed, and the latencies derived from it | pure |
-//! | [`analysis`] | level statistics, knee, safe concurrency | pure |
+//! | [`engine`] | what an inference engine says of itself; where the time to first token went | pure |
+//! | [`analysis`] | level statistics, knee, safe concurrency, findings | pure |
 //! | [`report`] | a sweep's report as table, Markdown, CSV, JSON | pure |
 //! | [`archive`] | runs, levels and failures on disk; what comes back after a restart | file |
 //! | [`metrics`] | every metric and label name; observe; encode | memory |
@@ -80,6 +81,7 @@ pub mod analysis;
 pub mod arrivals;
 pub mod budget;
 pub mod election;
+pub mod engine;
 pub mod measurement;
 pub mod probe;
 pub mod prompt;

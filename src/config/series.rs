@@ -28,6 +28,8 @@ pub struct SeriesCount {
 const HISTOGRAM_EXTRA: usize = 3;
 /// `requests_total`, the two `level_throughput_*`, and three quantiles of `level_ttft_seconds` and `level_tpot_seconds`.
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
+/// Four parts of `level_ttft_part_seconds`, and `level_kv_cache_usage_ratio`.
+const PER_ENGINE_CELL: usize = 4 + 1;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
 /// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
@@ -68,9 +70,19 @@ impl SeriesCount {
             let sweep_models = sweep_models.collect::<BTreeSet<_>>();
             count.cells = count.cells.saturating_add(cells);
             count.ladders = count.ladders.saturating_add(ladders);
+            let engine_models: usize = sweep
+                .targets
+                .iter()
+                .filter(|(target, _)| target.engine_metrics_url.is_some())
+                .map(|(_, models)| models.len())
+                .sum();
+            let engine_cells = engine_models
+                .saturating_mul(sweep.prompt_tokens.len())
+                .saturating_mul(sweep.concurrency.len());
             let series = [
                 // `arrivals_not_sent_total`.
                 if sweep.rates.is_empty() { 0 } else { cells },
+                engine_cells.saturating_mul(PER_ENGINE_CELL),
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
                 sweep_models.len().saturating_mul(PER_SWEEP_MODEL),

@@ -274,7 +274,12 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Cold | Role::WarmUp | Role::Calibration | Role::Filler | Role::OnDemand => {
+                        Role::Cold
+                        | Role::WarmUp
+                        | Role::Calibration
+                        | Role::Filler
+                        | Role::Control
+                        | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }

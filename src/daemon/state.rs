@@ -311,6 +311,7 @@ impl State {
         let now = Utc::now();
         self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
         self.history.ended(&running.sweep.name, result, now);
+        self.history.calibrated(&self.fleet.calibrations(), now);
     }
 
     fn observe(&mut self, event: Event) {

@@ -12,6 +12,7 @@ use crate::{
     analysis::{LevelSummary, Percentiles},
     cell::Cell,
     config::Objectives,
+    engine::Part,
     measurement::{
         FailureClass, Measurement, Outcome, TokenSource,
         rate_limit::{RateLimit, RateLimitUnit},
@@ -64,6 +65,8 @@ struct LevelGauges {
     requests_per_second: Gauge,
     ttft: Vec<(Quantile, Gauge)>,
     tpot: Vec<(Quantile, Gauge)>,
+    parts: Vec<(Part, Gauge)>,
+    kv_cache: Gauge,
 }
 
 impl CellMetrics {
@@ -276,12 +279,19 @@ impl LevelGauges {
             requests_per_second: metrics.level_throughput_requests.child(cell),
             ttft: quantiles(&metrics.level_ttft),
             tpot: quantiles(&metrics.level_tpot),
+            parts: Part::ALL
+                .iter()
+                .map(|part| (*part, metrics.level_ttft_part.child(&(cell.clone(), *part))))
+                .collect(),
+            kv_cache: metrics.level_kv_cache.child(cell),
         }
     }
 
     fn forget(&self) {
         let latencies = self.ttft.iter().chain(&self.tpot).map(|(_, gauge)| gauge);
-        for gauge in latencies.chain([&self.tokens_per_second, &self.requests_per_second]) {
+        let parts = self.parts.iter().map(|(_, gauge)| gauge);
+        let others = [&self.tokens_per_second, &self.requests_per_second, &self.kv_cache];
+        for gauge in latencies.chain(parts).chain(others) {
             gauge.set(None);
         }
     }
@@ -289,6 +299,11 @@ impl LevelGauges {
     fn set(&self, summary: &LevelSummary) {
         self.tokens_per_second.set(summary.throughput_tokens_per_second);
         self.requests_per_second.set(summary.throughput_requests_per_second);
+        let engine = summary.engine.as_ref();
+        for (part, gauge) in &self.parts {
+            gauge.set(engine.and_then(|engine| engine.part(*part)));
+        }
+        self.kv_cache.set(engine.and_then(|engine| engine.kv_cache_usage));
         for (gauges, percentiles) in [(&self.ttft, summary.ttft_seconds), (&self.tpot, summary.tpot_seconds)]
         {
             for (quantile, gauge) in gauges {

@@ -127,6 +127,13 @@ catalogue! {
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "quantile"],
         own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
+    LEVEL_TTFT_PART: Gauge "tokenprobe_level_ttft_part_seconds"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "part"],
+        "Part of the last level's mean time to first token by the engine's own metrics, in seconds: outside (network and \
+         gateway), queue, prefill, rest; absent without engine_metrics_url, or where the engine does not tell it.";
+    LEVEL_KV_CACHE: Gauge "tokenprobe_level_kv_cache_usage_ratio" CELL,
+        "Share of the engine's KV cache in use under the last level's load, 0 to 1, by its own metrics; absent without \
+         engine_metrics_url.";
     LADDER_KNEE: Gauge "tokenprobe_ladder_knee_concurrency" LADDER,
         own!("Concurrency beyond which total TPS of the last ladder stopped growing; absent when unknown.");
     LADDER_SAFE: Gauge "tokenprobe_ladder_safe_concurrency" LADDER,

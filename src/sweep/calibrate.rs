@@ -22,7 +22,7 @@ use crate::{
 pub(super) async fn calibrate(run: &Run, (prepared, gate): (&Prepared, &Gate), cell: &Arc<Cell>) {
     let settings = &run.sweep.level;
     let key = CalibrationKey::new(&cell.model, settings);
-    if !settings.calibrate || prepared.needs_no_calibration(&key) {
+    if !settings.calibrate || !settings.prompts.have_wanted_length() || prepared.needs_no_calibration(&key) {
         return;
     }
     let mut caller = Caller {

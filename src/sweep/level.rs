@@ -29,9 +29,10 @@ use super::{
     delay,
     gate::Gate,
     shot::{Prepared, Shots},
+    witness::Witness,
 };
 use crate::{
-    analysis::{FullWindow, LevelSummary, Offered, Sample, summarize},
+    analysis::{FullWindow, LevelSummary, Offered, Sample, first_tokens, summarize},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
@@ -55,6 +56,8 @@ pub(super) struct Level {
     pub(super) register: Register,
     pub(super) governor: Governor,
     pub(super) gate: Gate,
+    /// Whether its requests count for a control alone, not for the cell.
+    pub(super) is_control: bool,
 }
 
 /// What a level came to.
@@ -82,16 +85,11 @@ impl Level {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let level = Arc::new(self);
+        let mut engine = Witness::before(&level.endpoint, &level.cell.model).await;
         let delays = delay::Watch::start(concurrency);
-        if let Some(rate) = level.cell.rate {
-            open::run(&level, &floor, rate).await;
-        } else {
-            let mut workers = JoinSet::new();
-            for index in 0..concurrency {
-                let mut worker = Worker::new(&level, &floor);
-                workers.spawn(async move { worker.run(index).await });
-            }
-            join(&mut workers, &floor, level.halt.clone()).await;
+        tokio::select! {
+            () = level.work(&floor) => {}
+            () = linger(&floor, &mut engine) => {}
         }
         let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
@@ -106,8 +104,43 @@ impl Level {
         }
         let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
         summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
+        if !level.halt.is_stopping() {
+            summary.engine = engine.after(first_tokens(&samples)).await;
+        }
         Finished { summary, delays: delays.sampled, ended }
     }
+}
+
+impl Level {
+    /// What a probe is for to those outside: what a control measures is not the cell's.
+    fn told(&self, role: Role) -> Role {
+        if self.is_control && role == Role::Measured { Role::Control } else { role }
+    }
+
+    /// Sends the level's requests, until the last has ended.
+    async fn work(self: &Arc<Self>, floor: &Arc<Floor>) {
+        if let Some(rate) = self.cell.rate {
+            open::run(self, floor, rate).await;
+            return;
+        }
+        let mut workers = JoinSet::new();
+        for index in 0..self.cell.concurrency {
+            let mut worker = Worker::new(self, floor);
+            workers.spawn(async move { worker.run(index).await });
+        }
+        join(&mut workers, floor, self.halt.clone()).await;
+    }
+}
+
+/// When the last measured request has ended, looks at the engine while fillers still keep up the load, and then lets
+/// them go. Never returns: the level ends with its workers.
+async fn linger(floor: &Floor, engine: &mut Witness<'_>) {
+    let mut complete = floor.complete.subscribe();
+    if complete.wait_for(|complete| *complete).await.is_ok() {
+        engine.under_load().await;
+        floor.over.send_replace(true);
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits for all workers; when told to cancel, drops them with whatever they have under way. They do not listen for
@@ -145,7 +178,9 @@ struct Floor {
     refused: AtomicU32,
     /// How long to spread the starts over; known once the first probe ended, or from the level before.
     pace: watch::Sender<Option<Duration>>,
-    /// Turns true when the last measured request ended, or nothing more may be measured.
+    /// Turns true when the last measured request ended.
+    complete: watch::Sender<bool>,
+    /// Turns true soon after that, or when nothing more may be measured: nobody need keep up the load.
     over: watch::Sender<bool>,
     first_measured: OnceLock<Instant>,
     drained: OnceLock<Instant>,
@@ -165,6 +200,7 @@ impl Floor {
             measured: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             pace: watch::Sender::new(pace),
+            complete: watch::Sender::new(false),
             over: watch::Sender::new(false),
             first_measured: OnceLock::new(),
             drained: OnceLock::new(),
@@ -207,7 +243,7 @@ impl Floor {
 
     fn end_if_done(&self) {
         if self.is_done() {
-            self.over.send_replace(true);
+            self.complete.send_replace(true);
         }
     }
 
@@ -318,7 +354,7 @@ impl Worker {
                 return None;
             }
         };
-        let entry = self.level.register.enter(Errand::of(&self.level.cell, role));
+        let entry = self.level.register.enter(Errand::of(&self.level.cell, self.level.told(role)));
         let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
@@ -366,7 +402,7 @@ impl Worker {
         let trace_id = self.shots.trace_id();
         let event = Event::Probed {
             cell: self.level.cell.clone(),
-            role,
+            role: self.level.told(role),
             measurement: Box::new(measurement),
             trace_id,
         };

@@ -15,6 +15,7 @@ mod on_demand;
 mod register;
 mod shot;
 mod toll;
+mod witness;
 
 use std::{
     collections::HashMap,
@@ -30,7 +31,7 @@ pub use self::{
     ladder::{Cause, LadderReport, NotRun},
     on_demand::{Demand, Means, on_demand},
     register::{Entry, Errand, Fate, Register, Role, Tally},
-    shot::Prepared,
+    shot::{Prepared, Remembered},
 };
 use crate::{
     analysis::{LengthPoint, LevelSummary},
@@ -123,10 +124,29 @@ impl Fleet {
     /// Adds a prepared target. One that `before` knows by the same name shares its gate with it, so that a sweep
     /// still running on an old configuration holds off the sweeps of the new one.
     pub fn insert(&mut self, prepared: Prepared, before: &Self) {
-        let target = prepared.endpoint.target();
+        let target = prepared.endpoint.target().clone();
         let standing = before.members.get(&target.name).map(|(_, gate)| gate);
         let gate = Gate::new(target.allow_overlap, target.max_in_flight, standing);
+        let prepared = match before.members.get(&target.name) {
+            Some((before, _)) => prepared.succeeding(before),
+            None => prepared,
+        };
         self.members.insert(target.name.clone(), (prepared, gate));
+    }
+
+    /// What was learned of how models count prompts, to be kept over a restart.
+    #[must_use]
+    pub fn calibrations(&self) -> Vec<Remembered> {
+        self.members.values().flat_map(|(prepared, _)| prepared.remembered()).collect()
+    }
+
+    /// Takes over what was learned before a restart; what the targets no longer are is left out.
+    pub fn remember(&self, calibrations: &[Remembered]) {
+        for calibration in calibrations {
+            for (prepared, _) in self.members.values() {
+                prepared.remember(calibration);
+            }
+        }
     }
 
     /// How to reach a target by name.
@@ -188,7 +208,8 @@ impl Run {
                 let mut lengths = Vec::new();
                 for prompt_tokens in self.sweep.prompt_tokens.clone() {
                     let place = (&prepared, &gate);
-                    let report = ladder::climb(&mut self, place, model, prompt_tokens, &lengths).await;
+                    let wanted = (model, prompt_tokens);
+                    let report = ladder::climb(&mut self, place, wanted, &lengths).await;
                     let lowest = report.levels.first();
                     lengths.extend(lowest.and_then(|level| LengthPoint::of(level, prompt_tokens)));
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
