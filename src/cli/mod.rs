@@ -3,11 +3,13 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod baseline;
 mod check;
 mod compare;
 mod demo;
 mod history;
 mod load;
+mod report;
 mod request;
 mod serve;
 mod simulate;
@@ -82,6 +84,10 @@ enum Command {
     History(Box<history::HistoryArgs>),
     /// Compare two runs of the archive cell by cell
     Compare(Box<compare::CompareArgs>),
+    /// Write one self-contained document of a run, or of a comparison of two
+    Report(Box<report::ReportArgs>),
+    /// Runs that others are compared with: save, list, delete
+    Baseline(Box<baseline::BaselineArgs>),
     /// Run the simulated model server alone
     Simulate(simulate::Args),
 }
@@ -96,6 +102,8 @@ impl Cli {
             Command::Check(args) => check::run(*args).await,
             Command::History(args) => history::run(*args),
             Command::Compare(args) => compare::run(&args),
+            Command::Report(args) => report::run(&args),
+            Command::Baseline(args) => baseline::run(&args),
             Command::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await

@@ -5,6 +5,7 @@
 //! they hold (their plan, their permits) they hold until they end, whatever is reloaded meanwhile.
 
 mod agenda;
+mod display;
 mod heartbeat;
 mod history;
 mod observer;
@@ -42,7 +43,7 @@ use crate::{
     config::{Config, Sweep},
     metrics::{Metrics, SkipReason, SweepResult as SweepResultLabel},
     probe::Endpoint,
-    server::{Command, Readiness, RunAnswer, Surface, Web},
+    server::{Command, Memory, Readiness, RunAnswer, Surface, Web},
     sweep::{
         Brake, Event, Fleet, Halt, InFlight, Prepared, Run, Stop, SweepReport, SweepResult, affordable, brake,
     },
@@ -131,6 +132,7 @@ impl Daemon {
             commands: sender,
             lifecycle: options.lifecycle,
             web: options.web,
+            memory: Memory::new(config.archive.path.clone()),
         };
         let auto_reload = options.auto_reload;
         let daemon = Self {
@@ -316,7 +318,7 @@ impl State {
 
     fn start(&mut self, sweep: Arc<Sweep>, delay: Option<Duration>) {
         let now = Utc::now();
-        self.observer.started(&sweep.name, now, delay);
+        self.observer.started(&sweep, now, delay);
         self.history.started(&sweep, now);
         let paused = Arc::new(AtomicBool::new(false));
         let run = Run {

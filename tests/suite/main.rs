@@ -26,6 +26,7 @@ mod fake_clock;
 mod guard;
 mod harness;
 mod levels;
+mod openapi;
 mod readme;
 mod simulator;
 mod sockets;
