@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     read,
     row::{LevelRow, ProbeRow},
-    store::Store,
+    store::{Store, column},
 };
 use crate::cell::Cell;
 
@@ -74,7 +74,7 @@ impl Store {
         let rows = select.query_map(
             named_params! {
                 ":target": cell.target, ":model": cell.model, ":prompt_tokens": cell.prompt_tokens,
-                ":concurrency": cell.concurrency, ":from": from, ":to": to, ":sweep": cell.sweep, ":limit": limit,
+                ":concurrency": column(cell.load()), ":from": from, ":to": to, ":sweep": cell.sweep, ":limit": limit,
             },
             moment,
         )?;

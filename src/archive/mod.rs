@@ -21,6 +21,7 @@ mod schema;
 mod select;
 mod sketch;
 mod store;
+mod table;
 mod writer;
 
 #[cfg(test)]

@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 
-use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params};
+use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params, types::Value as SqlValue};
 use serde_json::Value;
 
 use super::{
     details::LevelIntervals,
-    row::{LadderRow, LevelRow, ProbeRow, RunRow, Spread},
+    row::{LadderRow, LevelRow, OpenLoop, ProbeRow, RunRow, Spread},
     sketch::Sketch,
     store::Store,
 };
 use crate::{
     analysis::{Decided, Finding, Found, Interval, Knee, Scaling},
+    arrivals::Rate,
     sweep::{LadderReport, NotRun, SweepReport, SweepResult},
 };
 
@@ -160,11 +161,15 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         let bytes: Option<Vec<u8>> = row.get(name)?;
         Ok(bytes.and_then(|bytes| Sketch::from_bytes(&bytes)))
     };
+    let open_loop: Option<String> = row.get("open_loop")?;
+    let open_loop: Option<OpenLoop> = open_loop.and_then(|text| serde_json::from_str(&text).ok());
     Ok(LevelRow {
         target: row.get("target")?,
         model: row.get("model")?,
         prompt_tokens: row.get("prompt_tokens")?,
-        concurrency: row.get("concurrency")?,
+        concurrency: open_loop
+            .map_or_else(|| load(row).map(|(concurrency, _)| concurrency), |open| Ok(open.max_in_flight))?,
+        open_loop,
         started_at: row.get("started_at")?,
         ended_at: row.get("ended_at")?,
         served_model: row.get("served_model")?,
@@ -192,6 +197,14 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         intervals: intervals.and_then(|bytes| LevelIntervals::from_bytes(&bytes)),
         details: details.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     })
+}
+
+/// A column called `concurrency`: a number, or a rate as text.
+fn load(row: &Row<'_>) -> Result<(u32, Option<Rate>)> {
+    if let SqlValue::Text(rate) = row.get("concurrency")? {
+        return Ok((0, rate.parse().ok()));
+    }
+    Ok((row.get("concurrency")?, None))
 }
 
 fn spread(row: &Row<'_>, name: &str) -> Result<Option<Spread>> {
@@ -225,11 +238,13 @@ pub(super) fn ladder(row: &Row<'_>) -> Result<LadderRow> {
 pub(super) fn probe(row: &Row<'_>) -> Result<Option<ProbeRow>> {
     let record: String = row.get("record")?;
     let Ok(record) = serde_json::from_str(&record) else { return Ok(None) };
+    let (concurrency, rate) = load(row)?;
     Ok(Some(ProbeRow {
         target: row.get("target")?,
         model: row.get("model")?,
         prompt_tokens: row.get("prompt_tokens")?,
-        concurrency: row.get("concurrency")?,
+        concurrency,
+        rate,
         role: row.get("role")?,
         at: row.get("at")?,
         class: row.get("class")?,
@@ -248,8 +263,11 @@ impl LadderRow {
     pub fn not_run(&self) -> Vec<NotRun> {
         let listed = self.report.get("not_run").and_then(Value::as_array);
         let read = |value: &Value| {
-            let concurrency = u32::try_from(value.get("concurrency")?.as_u64()?).ok()?;
-            Some(NotRun { concurrency, reason: value.get("reason")?.as_str()?.to_owned() })
+            let concurrency = value.get("concurrency").and_then(Value::as_u64);
+            let concurrency = concurrency.and_then(|concurrency| u32::try_from(concurrency).ok());
+            let rate = rate(value, "rate");
+            let reason = value.get("reason")?.as_str()?.to_owned();
+            Some(NotRun { concurrency: concurrency.or(rate.map(|_| 0))?, rate, reason })
         };
         listed.into_iter().flatten().filter_map(read).collect()
     }
@@ -271,6 +289,7 @@ impl LadderRow {
             Some(Found {
                 finding: Finding::parse(value.get("finding")?.as_str()?)?,
                 level: value.get("level").and_then(Value::as_u64).and_then(|level| u32::try_from(level).ok()),
+                rate: rate(value, "rate"),
                 evidence: evidence.into_iter().flatten().filter_map(number).collect(),
             })
         };
@@ -310,16 +329,30 @@ impl LadderRow {
         })
     }
 
+    /// The rate that is safe.
+    #[must_use]
+    pub fn safe_rate(&self) -> Option<Rate> {
+        rate(&self.report, "safe_requests_per_second")
+    }
+
     /// What it says about capacity.
     #[must_use]
     pub fn knee(&self) -> Knee {
         match (self.state.as_str(), self.knee_concurrency) {
             ("found", Some(concurrency)) => Knee::Found(concurrency),
+            ("found", None) => {
+                rate(&self.report, "knee_requests_per_second").map_or(Knee::Unstable, Knee::AtRate)
+            }
             ("not_reached", _) => Knee::NotReached,
             ("failed", _) => Knee::Failed,
             _ => Knee::Unstable,
         }
     }
+}
+
+/// A member that is a rate.
+fn rate(object: &Value, name: &str) -> Option<Rate> {
+    object.get(name).and_then(Value::as_f64).and_then(Rate::new)
 }
 
 impl SweepRecord {
@@ -362,6 +395,7 @@ impl SweepRecord {
             knee: known.map_or(Knee::Unstable, LadderRow::knee),
             decided: known.and_then(LadderRow::decided),
             safe_concurrency: known.and_then(|ladder| ladder.safe_concurrency),
+            safe_rate: known.and_then(LadderRow::safe_rate),
             scaling: known.and_then(LadderRow::scaling),
             findings: known.map(LadderRow::found).unwrap_or_default(),
         }

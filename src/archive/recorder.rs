@@ -171,6 +171,7 @@ fn probe_row(
         model: cell.model.to_string(),
         prompt_tokens: cell.prompt_tokens,
         concurrency: cell.concurrency,
+        rate: cell.rate,
         role: match role {
             Role::Calibration => "calibration",
             Role::WarmUp => "warm_up",

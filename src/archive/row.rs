@@ -12,8 +12,9 @@ use super::{
     sketch::Sketch,
 };
 use crate::{
-    analysis::{LevelSummary, Percentiles},
-    cell::Cell,
+    analysis::{LevelSummary, Offered, Percentiles},
+    arrivals::{Arrivals, Rate},
+    cell::{Cell, Load},
     measurement::{FailureClass, record::Record},
 };
 
@@ -96,8 +97,11 @@ pub struct LevelRow {
     pub model: String,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; in an open loop, the most there may be.
     pub concurrency: u32,
+    /// What only a level of an open loop has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoop>,
     /// Milliseconds since the Unix epoch.
     pub started_at: i64,
     /// Milliseconds since the Unix epoch.
@@ -204,8 +208,11 @@ pub struct ProbeRow {
     pub model: String,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; 0 in an open loop.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// `measured`, `warm_up`, `filler` or `calibration`.
     pub role: String,
     /// Wall clock at t0, milliseconds since the Unix epoch.
@@ -214,6 +221,56 @@ pub struct ProbeRow {
     pub class: Option<String>,
     /// The measurement, as `request --format json` prints it.
     pub record: Record,
+}
+
+/// What only a level of an open loop has.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OpenLoop {
+    /// Requests per second.
+    pub rate: Rate,
+    /// How they were spaced.
+    pub arrivals: Arrivals,
+    /// Most requests in flight.
+    pub max_in_flight: u32,
+    /// Arrivals that were not sent.
+    pub not_sent: u32,
+    /// Whether answers came as fast as requests.
+    pub keeps_up: Option<bool>,
+    /// Seconds by which each second of arrivals lengthened a request.
+    pub growth: Option<f64>,
+    /// How late requests left, seconds, 95th percentile.
+    pub late_p95_seconds: Option<f64>,
+}
+
+impl OpenLoop {
+    fn of(max_in_flight: u32, offered: Offered) -> Self {
+        let Offered { rate, arrivals, overflow, growth, keeps_up, late_p95_seconds } = offered;
+        Self { rate, arrivals, max_in_flight, not_sent: overflow, keeps_up, growth, late_p95_seconds }
+    }
+}
+
+impl From<OpenLoop> for Offered {
+    fn from(open: OpenLoop) -> Self {
+        let OpenLoop { rate, arrivals, not_sent, keeps_up, growth, late_p95_seconds, max_in_flight: _ } =
+            open;
+        Self { rate, arrivals, overflow: not_sent, growth, keeps_up, late_p95_seconds }
+    }
+}
+
+impl LevelRow {
+    /// What tells it apart from the other levels of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.open_loop.map(|open| open.rate))
+    }
+}
+
+impl ProbeRow {
+    /// The load of its level.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate)
+    }
 }
 
 impl Spread {
@@ -241,6 +298,7 @@ impl LevelRow {
             model: cell.model.to_string(),
             prompt_tokens: cell.prompt_tokens,
             concurrency: cell.concurrency,
+            open_loop: summary.offered.map(|offered| OpenLoop::of(cell.concurrency, offered)),
             started_at,
             ended_at,
             served_model: None,
@@ -295,6 +353,7 @@ impl LevelRow {
             incomplete: self.incomplete,
             little: self.details.little(),
             traits: self.details.traits(),
+            offered: self.open_loop.map(Offered::from),
         }
     }
 }

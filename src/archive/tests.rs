@@ -59,6 +59,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
         })
     };
     LevelSummary {
+        offered: None,
         little: Some(Little { in_flight: 1.96, holds: true }),
         throughput_standard_error: Some(1.5),
         traits: Traits {
@@ -135,7 +136,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         let summary = Box::new(summary(concurrency, ttft));
         observe(Event::LevelEnded { cell, summary, delays: Box::new(GapSketch::default()) }, 5);
     }
-    let not_run = NotRun { concurrency: 2, reason: "3 of 4 requests failed at concurrency 1".into() };
+    let not_run =
+        NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
     let report = LadderReport {
         sweep: sweep.name.clone(),
         target: sweep.targets[0].0.name.clone(),
@@ -146,6 +148,7 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         knee: Knee::Found(1),
         decided: Some(Decided::Gain { to: 2, gain: 0.1, interval: Interval { low: None, high: Some(0.2) } }),
         safe_concurrency: Some(1),
+        safe_rate: None,
         scaling: Some(law()),
         findings: vec![knee_found()],
     };
@@ -167,7 +170,7 @@ fn law() -> Scaling {
 
 fn knee_found() -> Found {
     let evidence = [("gain".into(), 0.1)].into();
-    Found { finding: Finding::ThroughputKnee, level: Some(1), evidence }
+    Found { finding: Finding::ThroughputKnee, level: Some(1), rate: None, evidence }
 }
 
 struct Place {
@@ -272,10 +275,49 @@ fn an_export_is_taken_in_once_and_whole() {
     assert_eq!(lines(&copy), text);
     let orphan = text.lines().nth(1).unwrap();
     assert!(import(&mut copy, &mut orphan.as_bytes()).unwrap_err().to_string().contains("line 1"));
-    let mut table = Vec::new();
-    let runs = copy.runs(&RunFilter::default()).unwrap();
-    export(&copy, &runs, ExportFormat::Csv, true, &mut table).unwrap();
-    assert_eq!(String::from_utf8(table).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn csv_and_parquet_hold_the_same_table() {
+    use parquet::{
+        file::reader::{FileReader as _, SerializedFileReader},
+        record::Field,
+    };
+    let place = Place::new();
+    let mut store = open(&place.file()).unwrap();
+    store.write(&run(&sweep("s"), start(), 0.11, false)).unwrap();
+    store.write(&run(&sweep("s"), start() + TimeDelta::hours(1), 0.12, true)).unwrap();
+    let runs = store.runs(&RunFilter::default()).unwrap();
+    let written = |format| {
+        let mut table = Vec::new();
+        export(&store, &runs, format, true, &mut table).unwrap();
+        table
+    };
+    let text = written(ExportFormat::Csv);
+    let mut csv = csv::Reader::from_reader(text.as_slice());
+    let parquet = SerializedFileReader::new(bytes::Bytes::from(written(ExportFormat::Parquet))).unwrap();
+    let names = csv.headers().unwrap().clone();
+    let lines: Vec<_> = csv.records().map(Result::unwrap).collect();
+    let rows: Vec<_> = parquet.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!((lines.len(), rows.len()), (3, 3));
+    for (line, row) in lines.iter().zip(&rows) {
+        for ((text, name), (column, field)) in line.iter().zip(&names).zip(row.get_column_iter()) {
+            assert_eq!(column, name);
+            #[expect(clippy::wildcard_enum_match_arm, reason = "no column is of another kind")]
+            let shown = match field {
+                Field::Null => String::new(),
+                Field::Str(text) => text.clone(),
+                Field::Double(number) => number.to_string(),
+                Field::TimestampMillis(at) => chrono::DateTime::from_timestamp_millis(*at)
+                    .unwrap()
+                    .to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+                Field::Long(number) => number.to_string(),
+                Field::Bool(flag) => flag.to_string(),
+                _ => panic!("{name}: {field:?}"),
+            };
+            assert_eq!(shown, text, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -613,6 +655,7 @@ fn year_of_runs(store: &mut Store, sweep: &Arc<Sweep>) {
                 knee: Knee::Found(8),
                 decided: Some(Decided::Gain { to: 16, gain: 0.1, interval: Interval::new(0.05, 0.15) }),
                 safe_concurrency: Some(5),
+                safe_rate: None,
                 scaling: Some(law()),
                 findings: vec![knee_found(), knee_found()],
             };

@@ -133,7 +133,7 @@ pub(super) fn compare_runs(
     let (before, after) = (before.0, after.0);
     if pairs.is_empty() {
         return Err(failed(format!(
-            "the runs have no like cells (target, model, prompt tokens, concurrency)\n  run {}: {}\n  run {}: {}",
+            "the runs have no like cells (target, model, prompt tokens, concurrency or rate)\n  run {}: {}\n  run {}: {}",
             before.listing.id,
             held(before),
             after.listing.id,
@@ -184,7 +184,7 @@ fn held(record: &SweepRecord) -> String {
         .levels
         .iter()
         .map(|level| {
-            format!("{} {} {} {}", level.target, level.model, level.prompt_tokens, level.concurrency)
+            format!("{} {} {} {}", level.target, level.model, level.prompt_tokens, level.load().short())
         })
         .collect();
     let more = cells.len().saturating_sub(8);

@@ -29,7 +29,7 @@ const HISTOGRAM_EXTRA: usize = 3;
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, seven reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
 /// and as many findings as there are names for.
 const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
@@ -66,6 +66,8 @@ impl SeriesCount {
             count.cells = count.cells.saturating_add(cells);
             count.ladders = count.ladders.saturating_add(ladders);
             let series = [
+                // `arrivals_not_sent_total`.
+                if sweep.rates.is_empty() { 0 } else { cells },
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
                 sweep_models.len().saturating_mul(PER_SWEEP_MODEL),

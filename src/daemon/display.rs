@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::{
     archive::{LadderRow, run_plan},
+    arrivals::Rate,
     cell::Cell,
     config::{Config, Objectives},
     metrics::Ladder,
@@ -84,8 +85,10 @@ impl Display {
         let measured = |status: &Status, cell: &Cell| {
             status.cells.iter().any(|known| known.is_of(cell) && known.measured_at.is_some())
         };
-        for NotRun { concurrency, reason } in row.not_run() {
-            let cell = Cell { concurrency, ..cell.clone() };
+        for NotRun { concurrency, rate, reason } in row.not_run() {
+            // Of an open loop, only the rate tells levels apart.
+            let concurrency = if rate.is_some() { cell.concurrency } else { concurrency };
+            let cell = Cell { concurrency, rate, ..cell.clone() };
             if !measured(&self.0.borrow().clone(), &cell) {
                 self.cell(&cell, CellStatus::left_out(&cell, reason));
             }
@@ -100,6 +103,8 @@ impl Display {
             state: row.state.clone(),
             knee_concurrency: row.knee_concurrency,
             safe_concurrency: row.safe_concurrency,
+            knee_requests_per_second: row.knee().rate().map(Rate::per_second),
+            safe_requests_per_second: row.safe_rate().map(Rate::per_second),
             findings: row.found(),
         });
     }

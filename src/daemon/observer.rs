@@ -13,7 +13,7 @@ use crate::{
     analysis::{Finding, LevelSummary},
     archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
-    cell::Cell,
+    cell::{Cell, Load},
     config::{Config, Sweep},
     measurement::{Failure, Measurement},
     metrics::{
@@ -108,6 +108,7 @@ impl Observer {
             self.display.recall_ladder(cell, row);
             if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
                 metrics.concluded(row.knee(), row.safe_concurrency);
+                metrics.safe_at(row.safe_rate());
                 metrics.found(|finding| row.findings().any(|found| found == finding));
             }
         }
@@ -237,7 +238,7 @@ impl Observer {
                 self.first_failures.remove(&cell);
                 self.display.progress(&cell.sweep, |progress| progress.level = Some(LevelName::of(&cell)));
                 tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                    prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, requests, "level started");
+                    prompt_tokens = cell.prompt_tokens, load = %cell.load(), requests, "level started");
             }
             Event::Probed { cell, role, measurement, trace_id } => {
                 self.charge(&cell, &measurement);
@@ -255,7 +256,7 @@ impl Observer {
                 }
                 if let Some(failure) = measurement.outcome.failure() {
                     tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                        prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ?role,
+                        prompt_tokens = cell.prompt_tokens, load = %cell.load(), ?role,
                         class = %failure.class, subclass = failure.subclass.as_deref().unwrap_or_default(),
                         error = failure.message, %trace_id, "probe failed");
                     if role == Role::Measured {
@@ -266,6 +267,7 @@ impl Observer {
             Event::LevelEnded { cell, summary, delays } => {
                 if let Some(metrics) = self.cells.get(&*cell) {
                     metrics.level(&summary);
+                    metrics.not_sent(summary.offered.map_or(0, |offered| offered.overflow));
                 }
                 self.metrics.observe_client_delays(&delays);
                 self.display.cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
@@ -283,7 +285,7 @@ impl Observer {
         }
         self.display.progress(&cell.sweep, Progress::level_ended);
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), reason = %cause, "level not run");
         let skip = match cause {
             Cause::Fatal(..) | Cause::NotStreaming(_) => LevelSkip::Fatal,
             Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
@@ -311,6 +313,7 @@ impl Observer {
             return;
         }
         metrics.concluded(report.knee, report.safe_concurrency);
+        metrics.safe_at(report.safe_rate);
         metrics.found(|name| report.findings.iter().any(|found| found.finding.as_str() == name));
         self.display.ladder(LadderStatus::of(report, Utc::now()));
         log_ladder(report);
@@ -319,11 +322,13 @@ impl Observer {
 
 /// One line a ladder: what it says about capacity, and what was found.
 fn log_ladder(report: &LadderReport) {
-    let unknown = |concurrency: Option<u32>| concurrency.map_or("unknown".into(), |c| c.to_string());
+    let unknown = |load: Option<Load>| load.map_or("unknown".into(), Load::short);
+    let knee = report.knee.rate().map(Load::Rate).or(report.knee.concurrency().map(Load::Concurrency));
+    let safe = report.safe_rate.map(Load::Rate).or(report.safe_concurrency.map(Load::Concurrency));
     let findings: Vec<&str> = report.findings.iter().map(|found| found.finding.as_str()).collect();
     tracing::info!(sweep = %report.sweep, target = %report.target, model = %report.model,
         prompt_tokens = report.prompt_tokens, state = report.knee.state(),
-        knee = unknown(report.knee.concurrency()), safe = unknown(report.safe_concurrency),
+        knee = unknown(knee), safe = unknown(safe),
         findings = findings.join(","), "ladder ended");
 }
 
@@ -338,16 +343,16 @@ fn log_level(cell: &Cell, summary: &LevelSummary, first_failure: Option<&Failure
     let failures = failures.join(",");
     if summary.client_saturated == Some(true) {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(),
             "this machine was too busy to measure this level: its latencies are too long");
     }
     if summary.failures.is_empty() {
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             ttft_p50 = ttft, tpot_p50 = tpot, "level ended");
     } else {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             failures, ttft_p50 = ttft, tpot_p50 = tpot, error = first_failure.map_or("", |failure| &failure.message),
             "level ended with failures");
     }

@@ -6,6 +6,7 @@ use super::number::latency;
 use crate::{
     analysis::compare::{CellComparison, Change, Verdict},
     archive::{Difference, LikeCell},
+    cell::Load,
 };
 
 /// Settings that differ, and the table of changes.
@@ -26,7 +27,7 @@ pub fn comparison(differences: &[Difference], cells: &[CellComparison<LikeCell>]
         h2 { "What changed" }
         div.wide { table.compared {
             thead { tr {
-                th scope="col" { "target" } th scope="col" { "model" } th.n scope="col" { "prompt" } th.n scope="col" { "in flight" }
+                th scope="col" { "target" } th scope="col" { "model" } th.n scope="col" { "prompt" } th.n scope="col" { "load" }
                 th scope="col" { "" } th.n scope="col" { "before" } th.n scope="col" { "after" }
                 th.n scope="col" { "difference, 95% interval" } th.n scope="col" { "%" } th.n scope="col" { "p" }
                 th.n scope="col" { "effect" } th scope="col" { "verdict" }
@@ -50,13 +51,14 @@ fn rows(cell: &CellComparison<LikeCell>) -> Markup {
         ("request TPS P50", &cell.request_tps, speed),
         ("failed", &cell.failure_ratio, share),
     ];
-    let LikeCell { target, model, prompt_tokens, concurrency } = &cell.cell;
+    let LikeCell { target, model, prompt_tokens, concurrency, rate } = &cell.cell;
+    let load = Load::of(*concurrency, *rate).short();
     html! {
         @for (index, (name, change, format)) in changes.into_iter().enumerate() {
             tr.first[index == 0] {
                 @if index == 0 {
                     td rowspan="4" { (target) } th scope="rowgroup" rowspan="4" { (model) }
-                    td.n rowspan="4" { (prompt_tokens) } td.n rowspan="4" { (concurrency) }
+                    td.n rowspan="4" { (prompt_tokens) } td.n rowspan="4" { (load) }
                 }
                 td { (name) }
                 (row(change, format))

@@ -2,8 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::{chart::round, number::latency};
-use crate::analysis::{Finding, Found};
+use super::{
+    chart::round,
+    number::{latency, load_words},
+};
+use crate::{
+    analysis::{Finding, Found},
+    cell::Load,
+};
 
 /// A list; equal findings of several levels are told once.
 #[must_use]
@@ -37,13 +43,13 @@ fn finding(same: &[Found]) -> Markup {
     html! {
         li class={ "finding " (class) } {
             b { (kind.as_str()) }
-            @let levels: Vec<String> = same.iter().filter_map(|found| Some(found.level?.to_string())).collect();
-            @if !levels.is_empty() { " at " (levels.join(", ")) " in flight" }
+            @let levels: Vec<String> = same.iter().filter_map(|found| Some(load(found)?.short())).collect();
+            @if !levels.is_empty() { " at " (levels.join(", ")) @if first.rate.is_none() { " in flight" } }
             p { (sentence(kind.meaning())) ". " span.mend { (kind.mend()) } }
             @for found in same {
                 @if !found.evidence.is_empty() {
                     p.evidence {
-                        @if same.len() > 1 { @if let Some(level) = found.level { (level) " in flight: " } }
+                        @if same.len() > 1 { @if let Some(load) = load(found) { (load_words(load)) ": " } }
                         @for (index, (name, number)) in found.evidence.iter().enumerate() {
                             @if index > 0 { " · " }
                             (told(name)) " " b { (value(name, *number)) }
@@ -53,6 +59,11 @@ fn finding(same: &[Found]) -> Markup {
             }
         }
     }
+}
+
+/// The level at which it shows.
+fn load(found: &Found) -> Option<Load> {
+    found.rate.map(Load::Rate).or(found.level.map(Load::Concurrency))
 }
 
 fn sentence(text: &str) -> String {

@@ -5,14 +5,15 @@ use maud::{Markup, html};
 
 use super::{
     chart::{Scale, horizontal_grid, latency_tick, path, place, rate_tick},
-    number::{latency, tokens_per_second},
+    number::{latency, load_words, tokens_per_second},
 };
+use crate::cell::Load;
 
 /// One level of a ladder, as it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LevelPoint {
-    /// Requests in flight.
-    pub concurrency: u32,
+    /// Its load.
+    pub load: Load,
     /// Median time to first token, seconds.
     pub ttft_p50: Option<f64>,
     /// 95th percentile of the time to first token, seconds.
@@ -26,10 +27,10 @@ pub struct LevelPoint {
 pub struct LadderCurves {
     /// Its levels, ascending.
     pub levels: Vec<LevelPoint>,
-    /// The concurrency where throughput stops growing.
-    pub knee: Option<u32>,
-    /// The concurrency that is safe.
-    pub safe: Option<u32>,
+    /// Where throughput stops growing, or the target no longer keeps up.
+    pub knee: Option<Load>,
+    /// The load that is safe.
+    pub safe: Option<Load>,
     /// Longest time to first token that counts as good, seconds.
     pub objective: Option<f64>,
 }
@@ -50,32 +51,33 @@ pub fn ladder_chart(curves: &LadderCurves) -> Markup {
         return html! { p.none { "No level has been measured yet: there is no curve to draw." } };
     }
     let ends = (curves.levels.first(), curves.levels.last());
-    let (low, high) = (ends.0.map_or(1, |l| l.concurrency), ends.1.map_or(2, |l| l.concurrency));
+    let (low, high) = (ends.0.map_or(1.0, |l| amount(l.load)), ends.1.map_or(2.0, |l| amount(l.load)));
     let x = if high > low {
-        Scale::logarithmic((low.into(), high.into()), (LEFT + 14.0, RIGHT - 14.0))
+        Scale::logarithmic((low, high), (LEFT + 14.0, RIGHT - 14.0))
     } else {
-        Scale::linear((f64::from(low) - 1.0, f64::from(high) + 1.0), (LEFT, RIGHT))
+        Scale::linear((low - 1.0, high + 1.0), (LEFT, RIGHT))
     };
+    let open = curves.levels.iter().any(|level| matches!(level.load, Load::Rate(_)));
     html! {
         svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(told(curves)) {
             @if let Some(safe) = curves.safe {
-                rect.safe x=(place(LEFT)) y=(place(UPPER.0)) width=(place(x.at(safe.into()) - LEFT))
+                rect.safe x=(place(LEFT)) y=(place(UPPER.0)) width=(place(x.at(amount(safe)).clamp(LEFT, RIGHT) - LEFT))
                     height=(place(LOWER.1 - UPPER.0)) {}
             }
             (latency_panel(curves, &x))
             (throughput_panel(curves, &x))
             @for (index, level) in curves.levels.iter().enumerate() {
                 @if roomy(&curves.levels, index, &x) {
-                    text.tick x=(place(x.at(level.concurrency.into()))) y=(place(LOWER.1 + 16.0)) text-anchor="middle" {
-                        (level.concurrency)
+                    text.tick x=(place(x.at(amount(level.load)))) y=(place(LOWER.1 + 16.0)) text-anchor="middle" {
+                        (amount(level.load))
                     }
                 }
             }
             text.axis x=(place(f64::midpoint(LEFT, RIGHT))) y=(place(HEIGHT - 8.0)) text-anchor="middle" {
-                "requests in flight"
+                @if open { "requests per second" } @else { "requests in flight" }
             }
             @if let Some(knee) = curves.knee {
-                (knee_mark(x.at(knee.into()), knee))
+                (knee_mark(x.at(amount(knee)).clamp(LEFT, RIGHT), knee))
             }
         }
     }
@@ -117,45 +119,53 @@ fn curve(
     text: impl Fn(f64) -> String,
 ) -> Markup {
     let points = || {
-        let known = curves.levels.iter().filter_map(|level| Some((level.concurrency, value(level)?)));
-        known.map(|(concurrency, value)| (concurrency, value, x.at(concurrency.into()), y.at(value)))
+        let known = curves.levels.iter().filter_map(|level| Some((level.load, value(level)?)));
+        known.map(|(load, value)| (load, value, x.at(amount(load)), y.at(value)))
     };
     html! {
         path class={ "line " (class) } d=(path(points().map(|(_, _, x, y)| (x, y)))) {}
-        @for (concurrency, value, x, y) in points() {
+        @for (load, value, x, y) in points() {
             circle class={ "dot " (class) } cx=(place(x)) cy=(place(y)) r="3.5" {
-                title { (text(value)) " at " (concurrency) }
+                title { (text(value)) " at " (load_words(load)) }
             }
         }
     }
 }
 
-fn knee_mark(x: f64, knee: u32) -> Markup {
+fn knee_mark(x: f64, knee: Load) -> Markup {
     let anchor = if x > f64::midpoint(LEFT, RIGHT) { "end" } else { "start" };
     let aside = if anchor == "end" { x - 5.0 } else { x + 5.0 };
     html! {
         line.knee x1=(place(x)) x2=(place(x)) y1=(place(UPPER.0)) y2=(place(LOWER.1)) {}
-        text.knee x=(place(aside)) y=(place(UPPER.0 + 10.0)) text-anchor=(anchor) { "knee " (knee) }
+        text.knee x=(place(aside)) y=(place(UPPER.0 + 10.0)) text-anchor=(anchor) { "knee " (knee.short()) }
+    }
+}
+
+/// Requests in flight, or per second.
+fn amount(load: Load) -> f64 {
+    match load {
+        Load::Concurrency(concurrency) => concurrency.into(),
+        Load::Rate(rate) => rate.per_second(),
     }
 }
 
 /// Whether a level's number has room beside the one before it.
 fn roomy(levels: &[LevelPoint], index: usize, x: &Scale) -> bool {
-    let at = |index: usize| levels.get(index).map(|level| x.at(level.concurrency.into()));
+    let at = |index: usize| levels.get(index).map(|level| x.at(amount(level.load)));
     let before = index.checked_sub(1).and_then(at);
     before.zip(at(index)).is_none_or(|(before, here)| here - before > 14.0)
 }
 
 /// The chart for whoever does not see it.
 fn told(curves: &LadderCurves) -> String {
-    let mut told = String::from("Time to first token and total throughput by requests in flight.");
+    let mut told = String::from("Time to first token and total throughput by load.");
     for level in &curves.levels {
         let ttft = level.ttft_p95.map_or_else(|| "unknown".into(), latency);
         let rate = level.throughput.map_or_else(|| "unknown".into(), tokens_per_second);
-        told.push_str(&format!(" {}: TTFT P95 {ttft}, {rate} tokens per second.", level.concurrency));
+        told.push_str(&format!(" {}: TTFT P95 {ttft}, {rate} tokens per second.", load_words(level.load)));
     }
     if let Some(knee) = curves.knee {
-        told.push_str(&format!(" The knee is at {knee}."));
+        told.push_str(&format!(" The knee is at {}.", load_words(knee)));
     }
     told
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::number::{latency_low, tokens_per_second};
+use super::number::{latency_low, load_words, tokens_per_second};
 use crate::{
     analysis::{LevelSummary, Percentiles},
+    cell::Load,
     sweep::NotRun,
 };
 
 /// One level, as it is shown.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LevelRow {
-    /// Requests in flight.
-    pub concurrency: u32,
+    /// Its load.
+    pub load: Load,
     /// Measured requests.
     pub requests: u32,
     /// How many got a whole answer.
@@ -65,7 +66,7 @@ impl From<&LevelSummary> for LevelRow {
             (level.little.is_some_and(|little| !little.holds), "not steady"),
         ];
         Self {
-            concurrency: level.concurrency,
+            load: level.load(),
             requests: level.requests,
             ok: level.ok,
             failures: level.failures.iter().map(|(class, count)| (class.as_str(), *count)).collect(),
@@ -80,16 +81,34 @@ impl From<&LevelSummary> for LevelRow {
     }
 }
 
+impl LevelRow {
+    /// A level without numbers, and why.
+    #[must_use]
+    pub fn missing(load: Load, why: String) -> Self {
+        Self {
+            load,
+            requests: 0,
+            ok: 0,
+            failures: BTreeMap::new(),
+            ttft: None,
+            tpot: None,
+            throughput: None,
+            throughput_error: None,
+            notes: Vec::new(),
+            missing: Some(why),
+            ttft_objective: None,
+        }
+    }
+}
+
 /// A whole ladder's rows, ascending.
 #[must_use]
 pub fn level_rows(levels: &[LevelSummary], not_run: &[NotRun]) -> Vec<LevelRow> {
-    let left_out = not_run.iter().map(|not_run| LevelRow {
-        concurrency: not_run.concurrency,
-        missing: Some(format!("not run: {}", not_run.reason)),
-        ..LevelRow::default()
-    });
+    let left_out = not_run
+        .iter()
+        .map(|not_run| LevelRow::missing(not_run.load(), format!("not run: {}", not_run.reason)));
     let mut rows: Vec<LevelRow> = levels.iter().map(LevelRow::from).chain(left_out).collect();
-    rows.sort_by_key(|row| row.concurrency);
+    rows.sort_by_key(|row| row.load);
     rows
 }
 
@@ -98,16 +117,17 @@ pub fn level_rows(levels: &[LevelSummary], not_run: &[NotRun]) -> Vec<LevelRow> 
 pub fn levels_table(
     caption: &str,
     rows: &[LevelRow],
-    chosen: Option<u32>,
-    link: Option<&dyn Fn(u32) -> String>,
+    chosen: Option<Load>,
+    link: Option<&dyn Fn(Load) -> String>,
 ) -> Markup {
+    let open = rows.iter().any(|row| matches!(row.load, Load::Rate(_)));
     html! {
         div.wide tabindex="0" role="region" aria-label=(caption) {
             table.levels {
                 caption.unseen { (caption) }
                 thead {
                     tr {
-                        th.n scope="col" { "in flight" }
+                        th.n scope="col" { @if open { "rate" } @else { "in flight" } }
                         th.n scope="col" { "TTFT P50" } th.n scope="col" { "P95" } th.n scope="col" { "P99" }
                         th.n scope="col" { "TPOT P50" } th.n scope="col" { "P95" }
                         th.n scope="col" { "total TPS" } th scope="col" { "ok / failed" }
@@ -115,11 +135,11 @@ pub fn levels_table(
                 }
                 tbody {
                     @for row in rows {
-                        tr.chosen[chosen == Some(row.concurrency)] {
+                        tr.chosen[chosen == Some(row.load)] {
                             th.n scope="row" {
                                 @match link {
-                                    Some(link) => a href=(link(row.concurrency)) aria-label={ "history at " (row.concurrency) " in flight" } { (row.concurrency) },
-                                    None => (row.concurrency),
+                                    Some(link) => a href=(link(row.load)) aria-label={ "history at " (load_words(row.load)) } { (row.load.short()) },
+                                    None => (row.load.short()),
                                 }
                             }
                             @match &row.missing {

@@ -30,7 +30,10 @@ pub use self::{
     findings::findings,
     ladder::{LadderCurves, LevelPoint, ladder_chart},
     levels::{LevelRow, Quantiles, level_rows, levels_table},
-    number::{grouped, instant, latency, latency_low, moment, percent_change, span, tokens_per_second},
+    number::{
+        capacity, grouped, instant, latency, latency_low, load_words, moment, percent_change, span,
+        tokens_per_second,
+    },
     time_series::{Line, Moments, Unit, Window, sparkline, time_chart},
     timeline::timeline,
 };

@@ -3,6 +3,8 @@
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use maud::{Markup, html};
 
+use crate::cell::Load;
+
 /// Seconds as milliseconds or seconds, with three digits or so: `9.31 ms`, `168 ms`, `1.68 s`.
 #[must_use]
 pub fn latency(seconds: f64) -> String {
@@ -30,6 +32,15 @@ pub fn latency_low(seconds: Option<f64>, samples: usize, low: bool) -> Markup {
             }
             None => "–",
         }
+    }
+}
+
+/// A load in words: `8 in flight`, `5 per second`.
+#[must_use]
+pub fn load_words(load: Load) -> String {
+    match load {
+        Load::Concurrency(concurrency) => format!("{concurrency} in flight"),
+        Load::Rate(rate) => format!("{rate} per second"),
     }
 }
 
@@ -88,4 +99,21 @@ pub fn span(length: TimeDelta) -> String {
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, _, _) => format!("{days} d {hours} h"),
     }
+}
+
+/// What a ladder says about capacity, in a sentence. `state` is that of its knee.
+#[must_use]
+pub fn capacity(state: &str, knee: Option<Load>, safe: Option<Load>) -> String {
+    let told = match (state, knee) {
+        ("found", Some(Load::Concurrency(knee))) => format!("Throughput stops growing at {knee} in flight."),
+        ("found", Some(Load::Rate(knee))) => {
+            format!("The endpoint keeps up with {knee} requests per second, and not with more.")
+        }
+        ("not_reached", _) => {
+            "The knee was not reached: throughput was still growing at the highest level.".into()
+        }
+        ("failed", _) => "No level succeeded.".into(),
+        _ => "Where throughput stops growing cannot be told from these numbers.".into(),
+    };
+    safe.map_or(told.clone(), |safe| format!("{told} Safe: {}.", load_words(safe)))
 }

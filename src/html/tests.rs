@@ -2,10 +2,18 @@ use chrono::{DateTime, TimeDelta, Utc};
 use maud::Markup;
 
 use super::*;
-use crate::measurement::record::{Record, RecordedFailure, RecordedPhases, SCHEMA};
+use crate::{
+    cell::Load,
+    measurement::record::{Record, RecordedFailure, RecordedPhases, SCHEMA},
+};
 
 fn level(concurrency: u32, ttft: f64, throughput: f64) -> LevelPoint {
-    LevelPoint { concurrency, ttft_p50: Some(ttft), ttft_p95: Some(ttft * 1.2), throughput: Some(throughput) }
+    LevelPoint {
+        load: Load::Concurrency(concurrency),
+        ttft_p50: Some(ttft),
+        ttft_p95: Some(ttft * 1.2),
+        throughput: Some(throughput),
+    }
 }
 
 #[test]
@@ -17,8 +25,8 @@ fn a_ladder_is_two_curves_with_its_knee() {
             level(8, 0.2104, 290.0),
             level(16, 0.3, 310.0),
         ],
-        knee: Some(8),
-        safe: Some(5),
+        knee: Some(Load::Concurrency(8)),
+        safe: Some(Load::Concurrency(5)),
         objective: Some(0.25),
     };
     insta::assert_snapshot!(ladder_chart(&curves).into_string().replace("><", ">\n<"));
@@ -27,7 +35,8 @@ fn a_ladder_is_two_curves_with_its_knee() {
 #[test]
 fn odd_ladders_are_drawn_or_told() {
     let curves = |levels| LadderCurves { levels, knee: None, safe: None, objective: Some(100.0) };
-    let unmeasured = LevelPoint { concurrency: 1, ttft_p50: None, ttft_p95: None, throughput: None };
+    let unmeasured =
+        LevelPoint { load: Load::Concurrency(1), ttft_p50: None, ttft_p95: None, throughput: None };
     for empty in [Vec::new(), vec![unmeasured]] {
         assert!(ladder_chart(&curves(empty)).into_string().contains("no curve to draw"));
     }
@@ -105,6 +114,7 @@ fn record() -> Record {
         flags: Vec::new(),
         connection: "new".into(),
         phases: RecordedPhases {
+            late: None,
             dns: Some(0.01),
             tcp: Some(0.02),
             tls: None,

@@ -54,6 +54,7 @@ pub struct Metrics {
     request_duration: Family<Cell, Histogram>,
     output_tokens_per_second: Family<Cell, Histogram>,
     requests: Family<Cell, Counter>,
+    arrivals_not_sent: Family<Cell, Counter>,
     request_failures: Family<(Cell, FailureClass), Counter>,
     requests_within_objective: Family<(Cell, ObjectiveKind), Counter>,
     prompt_tokens: Family<SweepModel, Counter>,
@@ -67,6 +68,8 @@ pub struct Metrics {
     level_tpot: Family<(Cell, Quantile), Gauge>,
     ladder_knee: Family<Ladder, Gauge>,
     ladder_safe: Family<Ladder, Gauge>,
+    ladder_knee_rate: Family<Ladder, Gauge>,
+    ladder_safe_rate: Family<Ladder, Gauge>,
     ladder_state: Family<(Ladder, LadderState), Gauge>,
     finding: Family<(Ladder, Arc<str>), Gauge>,
     level_skips: Family<(Ladder, LevelSkip), Counter>,
@@ -114,6 +117,7 @@ impl Metrics {
             request_duration: Family::new(&names::REQUEST_DURATION),
             output_tokens_per_second: Family::new(&names::OUTPUT_TOKENS_PER_SECOND),
             requests: Family::new(&names::REQUESTS),
+            arrivals_not_sent: Family::new(&names::ARRIVALS_NOT_SENT),
             request_failures: Family::new(&names::REQUEST_FAILURES),
             requests_within_objective: Family::new(&names::REQUESTS_WITHIN_OBJECTIVE),
             prompt_tokens: Family::new(&names::PROMPT_TOKENS),
@@ -127,6 +131,8 @@ impl Metrics {
             level_tpot: Family::new(&names::LEVEL_TPOT),
             ladder_knee: Family::new(&names::LADDER_KNEE),
             ladder_safe: Family::new(&names::LADDER_SAFE),
+            ladder_knee_rate: Family::new(&names::LADDER_KNEE_RATE),
+            ladder_safe_rate: Family::new(&names::LADDER_SAFE_RATE),
             ladder_state: Family::new(&names::LADDER_STATE),
             finding: Family::new(&names::FINDING),
             level_skips: Family::new(&names::LEVEL_SKIPS),
@@ -283,6 +289,7 @@ impl Metrics {
         self.request_duration.lay_out(&buckets.request_duration, &cells);
         self.output_tokens_per_second.lay_out(&buckets.output_tokens_per_second, &cells);
         lay_out(&self.requests, &cells);
+        lay_out(&self.arrivals_not_sent, &cells.iter().filter(|cell| cell.rate.is_some()).cloned().collect());
         lay_out(&self.request_failures, &times(&cells, FailureClass::ALL));
         lay_out(&self.requests_within_objective, &layout.within_objective());
         lay_out(&self.level_throughput_tokens, &cells);
@@ -313,8 +320,16 @@ impl Metrics {
 
     fn lay_out_ladders(&self, layout: &Layout) {
         let ladders = layout.keys::<Ladder>();
-        lay_out(&self.ladder_knee, &ladders);
-        lay_out(&self.ladder_safe, &ladders);
+        let of_kind = |open: bool| {
+            let cells = layout.cells().filter(|cell| cell.rate.is_some() == open);
+            cells.map(Ladder::from).collect::<BTreeSet<_>>()
+        };
+        for (closed, open) in
+            [(&self.ladder_knee, &self.ladder_knee_rate), (&self.ladder_safe, &self.ladder_safe_rate)]
+        {
+            lay_out(closed, &of_kind(false));
+            lay_out(open, &of_kind(true));
+        }
         lay_out(&self.ladder_state, &times(&ladders, LadderState::ALL));
         lay_out(&self.finding, &times(&ladders, &layout.findings));
         lay_out(&self.level_skips, &times(&ladders, LevelSkip::ALL));
@@ -351,7 +366,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 51] {
+    fn families(&self) -> [&dyn Exposed; 54] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -360,6 +375,7 @@ impl Metrics {
             &self.request_duration,
             &self.output_tokens_per_second,
             &self.requests,
+            &self.arrivals_not_sent,
             &self.request_failures,
             &self.requests_within_objective,
             &self.prompt_tokens,
@@ -373,6 +389,8 @@ impl Metrics {
             &self.level_tpot,
             &self.ladder_knee,
             &self.ladder_safe,
+            &self.ladder_knee_rate,
+            &self.ladder_safe_rate,
             &self.ladder_state,
             &self.finding,
             &self.level_skips,

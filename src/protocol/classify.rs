@@ -72,6 +72,8 @@ const CODES: &[Row] = &[
     ("authenticationfailed", Auth, "invalid_key"),
     ("invalidauthentication*", Auth, "invalid_key"),
     ("unauthenticated", Auth, "invalid_key"),
+    // LiteLLM without a database knows only its master key, and would look any other up there.
+    ("nodbconnection", Auth, "invalid_key"),
     ("unauthorized*", Auth, "invalid_key"),
     ("invalidtoken", Auth, "invalid_key"),
     ("invalidclient", Auth, "invalid_key"),

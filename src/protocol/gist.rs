@@ -118,6 +118,40 @@ impl Gist {
         })
     }
 
+    /// The event's text, if it says one text and nothing else but who answers.
+    pub(super) fn only_text(&self) -> Option<(Channel, u64, &str)> {
+        let Self {
+            text,
+            pieces,
+            finish,
+            terminal,
+            done,
+            complaint,
+            whole_reply,
+            usage,
+            vendor,
+            provisional,
+            cold_start,
+            filtered,
+            veiled_reasoning,
+            model: _,
+            fingerprint: _,
+        } = self;
+        let facts =
+            [terminal, done, complaint, whole_reply, provisional, cold_start, filtered, veiled_reasoning];
+        let says_more = facts.into_iter().any(|fact| *fact)
+            || !finish.is_empty()
+            || *usage != Counts::default()
+            || vendor.is_some();
+        let [piece] = pieces.as_slice() else { return None };
+        (!says_more).then_some((piece.channel, piece.choice, text.as_str()))
+    }
+
+    /// Who answers: model and fingerprint.
+    pub(super) fn names(&self) -> (&str, &str) {
+        (&self.model, &self.fingerprint)
+    }
+
     /// How many pieces there are.
     pub(super) fn piece_count(&self) -> usize {
         self.pieces.len()

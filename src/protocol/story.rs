@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     Protocol, ReplyHead,
     complaint::Complaint,
+    familiar::Familiar,
     fold,
     framing::Frame,
     gist::Gist,
@@ -22,6 +23,7 @@ use crate::measurement::Flag;
 pub(super) struct Story {
     protocol: Protocol,
     gist: Gist,
+    familiar: Familiar,
     pub(super) transcript: Transcript,
     pub(super) ledger: Ledger,
     pub(super) flags: BTreeSet<Flag>,
@@ -67,6 +69,7 @@ impl Story {
         Self {
             protocol: head.protocol,
             gist: Gist::default(),
+            familiar: Familiar::default(),
             transcript: Transcript::new(
                 head.gap_bounds.clone(),
                 head.keep_text,
@@ -146,7 +149,12 @@ impl Story {
             return self.complain(stamp, data);
         }
         self.gist.clear();
-        if self.protocol.read(data, &mut self.gist).is_ok() {
+        if let Some((channel, choice, text)) = self.familiar.recognize(data) {
+            self.gist.say(channel, choice, text);
+            self.transcript.take(stamp, &self.gist);
+            self.ledger.take(&self.gist, self.terminal_at.is_some());
+        } else if self.protocol.read(data, &mut self.gist).is_ok() {
+            self.familiar.keep(data, &self.gist, |event, gist| self.protocol.read(event, gist));
             self.apply(stamp, data);
         } else {
             self.read_harder(stamp, data);

@@ -11,9 +11,10 @@ use sha2::{Digest as _, Sha256};
 use super::{Compared, RunName};
 use crate::{
     archive::{Failed, LevelRow, ProbeRow, SweepRecord},
+    cell::Load,
     html::{
         LadderCurves, LevelPoint, STYLE, comparison, distribution, findings, grouped, instant, ladder_chart,
-        latency, level_rows, levels_table, probe_details, settings, span,
+        latency, level_rows, levels_table, load_words, probe_details, settings, span,
     },
     sweep::{LadderReport, SweepReport},
 };
@@ -112,21 +113,21 @@ fn ladder_section(record: &SweepRecord, ladder: &LadderReport) -> Markup {
         levels: rows
             .iter()
             .map(|row| LevelPoint {
-                concurrency: row.concurrency,
+                load: row.load,
                 ttft_p50: row.ttft.map(|ttft| ttft.p50),
                 ttft_p95: row.ttft.map(|ttft| ttft.p95),
                 throughput: row.throughput,
             })
             .collect(),
-        knee: ladder.knee.concurrency(),
-        safe: ladder.safe_concurrency,
+        knee: knee(ladder),
+        safe: safe(ladder),
         objective: record.listing.run.plan.pointer("/objectives/ttft").and_then(serde_json::Value::as_f64),
     };
     let samples: Vec<(String, Vec<(f64, u32)>)> = record
         .levels
         .iter()
         .filter(|level| is_of(level, ladder))
-        .filter_map(|level| Some((level.concurrency.to_string(), level.ttft_sketch.as_ref()?.samples())))
+        .filter_map(|level| Some((level.load().short(), level.ttft_sketch.as_ref()?.samples())))
         .collect();
     html! {
         section.ladder {
@@ -135,7 +136,7 @@ fn ladder_section(record: &SweepRecord, ladder: &LadderReport) -> Markup {
             (levels_table(&caption, &rows, None, None))
             div.pair {
                 (ladder_chart(&curves))
-                (distribution("TTFT of every request, by requests in flight", &samples))
+                (distribution("TTFT of every request, by load", &samples))
             }
             (findings(&ladder.findings))
         }
@@ -148,18 +149,17 @@ fn is_of(level: &LevelRow, ladder: &LadderReport) -> bool {
         && level.prompt_tokens == ladder.prompt_tokens
 }
 
+fn knee(ladder: &LadderReport) -> Option<Load> {
+    ladder.knee.rate().map(Load::Rate).or(ladder.knee.concurrency().map(Load::Concurrency))
+}
+
+fn safe(ladder: &LadderReport) -> Option<Load> {
+    ladder.safe_rate.map(Load::Rate).or(ladder.safe_concurrency.map(Load::Concurrency))
+}
+
 /// What a ladder says about capacity, in a sentence.
 pub(super) fn capacity(ladder: &LadderReport) -> String {
-    let knee = match ladder.knee.concurrency() {
-        Some(knee) => format!("Throughput stops growing at {knee} in flight."),
-        None if ladder.knee.state() == "not_reached" => {
-            "Throughput was still growing at the highest level.".into()
-        }
-        None if ladder.knee.state() == "failed" => "No level succeeded.".into(),
-        None => "Whether throughput stops growing cannot be told from these numbers.".into(),
-    };
-    let safe = ladder.safe_concurrency.map(|safe| format!(" Safe: {safe}.")).unwrap_or_default();
-    format!("{knee}{safe}")
+    crate::html::capacity(ladder.knee.state(), knee(ladder), safe(ladder))
 }
 
 fn probe_section(probe: &ProbeRow) -> Markup {
@@ -168,7 +168,7 @@ fn probe_section(probe: &ProbeRow) -> Markup {
         article.probe {
             h3 {
                 @match &probe.class { Some(class) => (class), None => (first) }
-                " " small { (probe.model) " · " (grouped(probe.prompt_tokens.into())) " tokens, " (probe.concurrency) " in flight · " (probe.record.started_at) }
+                " " small { (probe.model) " · " (grouped(probe.prompt_tokens.into())) " tokens, " (load_words(probe.load())) " · " (probe.record.started_at) }
             }
             (probe_details(&probe.record))
         }

@@ -3,7 +3,11 @@
 use std::fmt::Write as _;
 
 use super::{Named, RunReport, Style, html::capacity, table};
-use crate::{archive::ProbeRow, html::latency};
+use crate::{
+    archive::ProbeRow,
+    cell::Load,
+    html::{latency, load_words},
+};
 
 /// A run.
 #[must_use]
@@ -29,7 +33,8 @@ pub fn run_markdown(run: &RunReport<'_>, started_at: &str) -> String {
         );
         let _ = writeln!(out, "{}\n", capacity(ladder));
         for found in &ladder.findings {
-            let at = found.level.map(|level| format!(" at {level} in flight")).unwrap_or_default();
+            let load = found.rate.map(Load::Rate).or(found.level.map(Load::Concurrency));
+            let at = load.map(|load| format!(" at {}", load_words(load))).unwrap_or_default();
             let evidence: Vec<String> =
                 found.evidence.iter().map(|(name, number)| format!("{name} {number:.4}")).collect();
             let _ = writeln!(
@@ -55,15 +60,17 @@ fn probes<'a>(out: &mut String, title: &str, probes: impl Iterator<Item = &'a Pr
     if probes.peek().is_none() {
         return;
     }
-    let _ = writeln!(out, "## {title}\n\n| model | in flight | first token | duration | error | trace id |");
+    let _ = writeln!(out, "## {title}\n\n| model | load | first token | duration | error | trace id |");
     let _ = writeln!(out, "|---|---|---|---|---|---|");
-    for ProbeRow { model, concurrency, record, .. } in probes {
+    for probe in probes {
+        let ProbeRow { model, record, .. } = probe;
+        let load = probe.load().short();
         let first = record.time_to_first_token_seconds.map_or_else(|| "-".into(), latency);
         let error = record.error.as_ref().map(|error| format!("{}: {}", error.class, error.message));
         let error = error.unwrap_or_default().replace('|', "\\|");
         let duration = latency(record.duration_seconds);
         let trace = record.trace_id.as_deref().unwrap_or_default();
-        let _ = writeln!(out, "| {model} | {concurrency} | {first} | {duration} | {error} | {trace} |");
+        let _ = writeln!(out, "| {model} | {load} | {first} | {duration} | {error} | {trace} |");
     }
     out.push('\n');
 }

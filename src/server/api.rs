@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     archive::{Failed, FailureFilter, Moment, RunFilter, RunListing, thin},
+    arrivals::Rate,
     cell::Cell,
     html::instant,
     report::{Named, sweep_value},
@@ -89,7 +90,9 @@ struct HistoryQuery {
     target: Arc<str>,
     model: Arc<str>,
     prompt_tokens: u32,
-    concurrency: u32,
+    concurrency: Option<u32>,
+    /// Requests per second, in place of the concurrency.
+    rate: Option<Rate>,
     /// Milliseconds since the Unix epoch.
     from: Option<i64>,
     to: Option<i64>,
@@ -104,8 +107,8 @@ async fn history(
     State(surface): State<Surface>,
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<History>, (StatusCode, Json<Value>)> {
-    let HistoryQuery { sweep, target, model, prompt_tokens, concurrency, from, to } = query;
-    let cell = Cell { sweep, target, model, prompt_tokens, concurrency };
+    let HistoryQuery { sweep, target, model, prompt_tokens, concurrency, rate, from, to } = query;
+    let cell = Cell { sweep, target, model, prompt_tokens, concurrency: concurrency.unwrap_or(0), rate };
     let window = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     let asked = surface.memory.ask(move |store| store.moments(&cell, window, LEVELS_MAX));
     let moments = asked.await.map_err(unknown)?;
@@ -139,7 +142,8 @@ fn failure(failed: &Failed) -> Value {
         "run": failed.run,
         "sweep": failed.sweep,
         "prompt_tokens": probe.prompt_tokens,
-        "concurrency": probe.concurrency,
+        "concurrency": probe.rate.is_none().then_some(probe.concurrency),
+        "rate": probe.rate,
         "role": probe.role,
         "measurement": probe.record,
     })

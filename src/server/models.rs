@@ -12,7 +12,11 @@ use super::{
     CellStatus, LadderStatus, Latency, SweepStatus,
     status::{Status, instant_or_null},
 };
-use crate::{archive::Store, cell::Cell};
+use crate::{
+    archive::Store,
+    arrivals::Rate,
+    cell::{Cell, Load},
+};
 
 /// Levels that a trend is drawn of.
 const TREND_MAX: u32 = 48;
@@ -34,8 +38,10 @@ pub struct ModelStatus {
     pub sweep: Arc<str>,
     /// Their prompt length.
     pub prompt_tokens: u32,
-    /// Their requests in flight.
+    /// Their requests in flight; at a rate, the most there may be.
     pub concurrency: u32,
+    /// Their requests per second, in an open loop.
+    pub rate: Option<f64>,
     /// When they were measured.
     #[serde(serialize_with = "instant_or_null")]
     pub measured_at: Option<DateTime<Utc>>,
@@ -51,11 +57,15 @@ pub struct ModelStatus {
     pub knee_concurrency: Option<u32>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// Where the target no longer keeps up, in an open loop.
+    pub knee_requests_per_second: Option<f64>,
+    /// The rate that is safe.
+    pub safe_requests_per_second: Option<f64>,
     /// The latest 95th percentiles of the time to first token, seconds, ascending in time.
     pub trend: Vec<f64>,
     /// Which cell the throughput is of.
     #[serde(skip)]
-    peak_concurrency: u32,
+    peak: Load,
 }
 
 /// A number, what it should be, and what it was.
@@ -142,7 +152,7 @@ fn one(
     let p95 = |latency: &Option<Latency>| latency.as_ref().map(|latency| latency.p95);
     let like =
         cells.iter().filter(|cell| cell.sweep == head.sweep && cell.prompt_tokens == head.prompt_tokens);
-    let rates = like.filter_map(|cell| Some((cell.throughput_tokens_per_second?, cell.concurrency)));
+    let rates = like.filter_map(|cell| Some((cell.throughput_tokens_per_second?, cell.load())));
     let peak = rates.max_by(|(one, _), (other, _)| one.total_cmp(other));
     let (state, reason) = judged(head, sweep);
     ModelStatus {
@@ -153,6 +163,7 @@ fn one(
         sweep: head.sweep.clone(),
         prompt_tokens: head.prompt_tokens,
         concurrency: head.concurrency,
+        rate: head.rate,
         measured_at: head.measured_at,
         samples: head.ttft_seconds.as_ref().map_or(0, |ttft| ttft.count),
         ttft_p95_seconds: Measured {
@@ -168,8 +179,10 @@ fn one(
         throughput_tokens_per_second: Measured { latest: peak.map(|(rate, _)| rate), ..Measured::default() },
         knee_concurrency: ladder.and_then(|ladder| ladder.knee_concurrency),
         safe_concurrency: ladder.and_then(|ladder| ladder.safe_concurrency),
+        knee_requests_per_second: ladder.and_then(|ladder| ladder.knee_requests_per_second),
+        safe_requests_per_second: ladder.and_then(|ladder| ladder.safe_requests_per_second),
         trend: Vec::new(),
-        peak_concurrency: peak.map_or(head.concurrency, |(_, concurrency)| concurrency),
+        peak: peak.map_or(head.load(), |(_, load)| load),
     }
 }
 
@@ -215,7 +228,7 @@ pub fn remember(models: &mut [ModelStatus], store: &Store, now: DateTime<Utc>) -
     let week = TimeDelta::days(7).num_milliseconds();
     let now = now.timestamp_millis();
     for model in models.iter_mut().filter(|model| model.measured_at.is_some()) {
-        let head = model.cell(model.concurrency);
+        let head = model.cell(model.load());
         let recent = store.moments(&head, (now - 4 * week, i64::MAX), TREND_MAX)?;
         model.trend = recent.iter().filter_map(|moment| moment.ttft_p95_seconds).collect();
         // A level or so of an hourly sweep may be missing; one of a fortnight ago is not last week's.
@@ -224,7 +237,7 @@ pub fn remember(models: &mut [ModelStatus], store: &Store, now: DateTime<Utc>) -
             model.ttft_p95_seconds.last_week = before.ttft_p95_seconds;
             model.tpot_p95_seconds.last_week = before.tpot_p95_seconds;
         }
-        let peak = store.moments(&model.cell(model.peak_concurrency), then, 1)?;
+        let peak = store.moments(&model.cell(model.peak), then, 1)?;
         model.throughput_tokens_per_second.last_week =
             peak.first().and_then(|before| before.throughput_tokens_per_second);
     }
@@ -232,13 +245,25 @@ pub fn remember(models: &mut [ModelStatus], store: &Store, now: DateTime<Utc>) -
 }
 
 impl ModelStatus {
-    fn cell(&self, concurrency: u32) -> Cell {
+    /// The load of the level that the numbers are of.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate.and_then(Rate::new))
+    }
+
+    fn cell(&self, load: Load) -> Cell {
+        // In an open loop, the rate alone names the cell.
+        let (concurrency, rate) = match load {
+            Load::Concurrency(concurrency) => (concurrency, None),
+            Load::Rate(rate) => (self.concurrency, Some(rate)),
+        };
         Cell {
             sweep: self.sweep.clone(),
             target: self.target.clone(),
             model: self.model.clone(),
             prompt_tokens: self.prompt_tokens,
             concurrency,
+            rate,
         }
     }
 }

@@ -9,7 +9,9 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     analysis::{Found, LevelSummary, Percentiles},
-    cell::Cell,
+    arrivals::Rate,
+    cell::{Cell, Load},
+    html::load_words,
     measurement::FailureClass,
     metrics::SweepResult,
     sweep::LadderReport,
@@ -58,6 +60,10 @@ pub struct LadderStatus {
     pub knee_concurrency: Option<u32>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The same of an open loop: where the target no longer keeps up.
+    pub knee_requests_per_second: Option<f64>,
+    /// The rate that is safe.
+    pub safe_requests_per_second: Option<f64>,
     /// What was found, with its evidence.
     #[serde(serialize_with = "found")]
     pub findings: Vec<Found>,
@@ -100,8 +106,8 @@ pub struct LevelName {
     pub model: Arc<str>,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
-    pub concurrency: u32,
+    /// Its load in words: `8 in flight`, `5 per second`.
+    pub load: String,
 }
 
 /// What one cap still allows.
@@ -160,8 +166,22 @@ impl LadderStatus {
             state: report.knee.state().to_owned(),
             knee_concurrency: report.knee.concurrency(),
             safe_concurrency: report.safe_concurrency,
+            knee_requests_per_second: report.knee.rate().map(Rate::per_second),
+            safe_requests_per_second: report.safe_rate.map(Rate::per_second),
             findings: report.findings.clone(),
         }
+    }
+
+    /// Where throughput stops growing, or the target no longer keeps up.
+    #[must_use]
+    pub fn knee(&self) -> Option<Load> {
+        of_either(self.knee_concurrency, self.knee_requests_per_second)
+    }
+
+    /// The load that is safe.
+    #[must_use]
+    pub fn safe(&self) -> Option<Load> {
+        of_either(self.safe_concurrency, self.safe_requests_per_second)
     }
 
     /// Whether both are of the same ladder.
@@ -193,8 +213,8 @@ impl LevelName {
     /// Of a cell.
     #[must_use]
     pub fn of(cell: &Cell) -> Self {
-        let Cell { target, model, prompt_tokens, concurrency, .. } = cell.clone();
-        Self { target, model, prompt_tokens, concurrency }
+        let Cell { target, model, prompt_tokens, .. } = cell.clone();
+        Self { target, model, prompt_tokens, load: load_words(cell.load()) }
     }
 }
 
@@ -228,8 +248,10 @@ pub struct CellStatus {
     pub model: Arc<str>,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; at a rate, the most there may be.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    pub rate: Option<f64>,
     /// When the level ended; `None` before the first.
     #[serde(serialize_with = "instant_or_null")]
     pub measured_at: Option<DateTime<Utc>>,
@@ -287,13 +309,14 @@ impl CellStatus {
     /// A cell without a level yet.
     #[must_use]
     pub fn unmeasured(cell: &Cell) -> Self {
-        let Cell { sweep, target, model, prompt_tokens, concurrency } = cell.clone();
+        let Cell { sweep, target, model, prompt_tokens, concurrency, rate } = cell.clone();
         Self {
             sweep,
             target,
             model,
             prompt_tokens,
             concurrency,
+            rate: rate.map(Rate::per_second),
             measured_at: None,
             requests: 0,
             ok: 0,
@@ -326,6 +349,12 @@ impl CellStatus {
         }
     }
 
+    /// What tells it apart from the other cells of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate.and_then(Rate::new))
+    }
+
     /// Whether this is the status of `cell`.
     #[must_use]
     pub fn is_of(&self, cell: &Cell) -> bool {
@@ -333,6 +362,7 @@ impl CellStatus {
             && self.target == cell.target
             && self.model == cell.model
             && self.prompt_tokens == cell.prompt_tokens
+            && self.rate == cell.rate.map(Rate::per_second)
             && self.concurrency == cell.concurrency
     }
 }
@@ -342,6 +372,10 @@ impl From<Percentiles> for Latency {
         let Percentiles { count, mean, p50, p95, p99, .. } = percentiles;
         Self { count, mean, p50, p95, p99, low_confidence: percentiles.low_confidence() }
     }
+}
+
+fn of_either(concurrency: Option<u32>, per_second: Option<f64>) -> Option<Load> {
+    per_second.and_then(Rate::new).map(Load::Rate).or(concurrency.map(Load::Concurrency))
 }
 
 fn found<S: Serializer>(found: &[Found], serializer: S) -> Result<S::Ok, S::Error> {

@@ -58,6 +58,7 @@ pub(super) fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 16_000,
         concurrency: 8,
+        rate: None,
     }
 }
 
@@ -109,7 +110,9 @@ pub(super) fn status() -> Status {
             state: "found".into(),
             knee_concurrency: Some(8),
             safe_concurrency: Some(5),
-            findings: vec![Found { finding: Finding::ThroughputKnee, level: Some(8), evidence }],
+            knee_requests_per_second: None,
+            safe_requests_per_second: None,
+            findings: vec![Found { finding: Finding::ThroughputKnee, level: Some(8), rate: None, evidence }],
         }],
         version: "1.2.3",
         started_at: now() - TimeDelta::hours(30),

@@ -15,6 +15,7 @@
 )]
 
 mod archive;
+mod aws_platform;
 mod calibration;
 mod check;
 mod cli;
@@ -27,6 +28,7 @@ mod guard;
 mod harness;
 mod levels;
 mod openapi;
+mod rates;
 mod readme;
 mod simulator;
 mod sockets;

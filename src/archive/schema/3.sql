@@ -1,3 +1,7 @@
+-- From here on the concurrency of a level or probe of an open loop is its rate, as text: '5/s'.
+-- JSON: what only such a level has.
+ALTER TABLE levels ADD COLUMN open_loop TEXT;
+
 -- What findings and comparisons need of a level beside its latencies.
 ALTER TABLE levels ADD COLUMN throughput_standard_error REAL;
 -- 95% intervals of the percentiles: 30 little-endian floats of 4 bytes, NaN where a side is not bounded.

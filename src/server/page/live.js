@@ -19,7 +19,7 @@ function progress(sweeps) {
     const { requests, requests_done, level } = sweep.progress;
     bar.max = Math.max(requests, 1);
     bar.value = requests_done;
-    const place = level ? ` · ${level.model}, ${level.prompt_tokens} tokens, ${level.concurrency} in flight` : "";
+    const place = level ? ` · ${level.model}, ${level.prompt_tokens} tokens, ${level.load}` : "";
     row.querySelector(".at").textContent = `${requests_done} of ${requests} requests${place}`;
   }
 }

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use super::{Shell, model_link, query, records::failure_list};
 use crate::{
     archive::{Failed, Moment},
-    cell::Cell,
+    arrivals::Rate,
+    cell::{Cell, Load},
     html::{
-        LadderCurves, LevelPoint, LevelRow, Line, Moments, Quantiles, Unit, Window, findings, grouped,
-        ladder_chart, levels_table, moment, time_chart,
+        LadderCurves, LevelPoint, LevelRow, Line, Moments, Quantiles, Unit, Window, capacity, findings,
+        grouped, ladder_chart, levels_table, load_words, moment, time_chart,
     },
     server::{CellStatus, LadderStatus, Latency, Status, SweepStatus},
 };
@@ -28,8 +29,8 @@ pub(in crate::server) struct Asked {
     sweep: Option<String>,
     /// Its prompt length.
     prompt_tokens: Option<u32>,
-    /// Its requests in flight.
-    concurrency: Option<u32>,
+    /// Its load: `8`, `5/s`.
+    level: Option<String>,
     /// How far back: `24h`, `7d`, `30d`, `365d`.
     range: Option<String>,
     /// From when: milliseconds since the Unix epoch, or a date and time in UTC.
@@ -77,7 +78,7 @@ impl Asked {
         let like = |cell: &&CellStatus| {
             self.sweep.as_ref().is_none_or(|sweep| *cell.sweep == **sweep)
                 && self.prompt_tokens.is_none_or(|length| cell.prompt_tokens == length)
-                && self.concurrency.is_none_or(|concurrency| cell.concurrency == concurrency)
+                && self.level.as_ref().is_none_or(|level| cell.load().short() == *level)
         };
         let cell = mine().find(like).or_else(|| mine().next())?;
         let hours = |hours: i64| (now - TimeDelta::hours(hours)).timestamp_millis();
@@ -93,6 +94,7 @@ impl Asked {
                 model: cell.model.clone(),
                 prompt_tokens: cell.prompt_tokens,
                 concurrency: cell.concurrency,
+                rate: cell.rate.and_then(Rate::new),
             },
             window: Window { from: from.min(to - 1_000), to },
             named,
@@ -153,18 +155,18 @@ fn ladder(shell: &Shell<'_>, page: &ModelPage<'_>, cells: &[&CellStatus]) -> Mar
     let caption = format!("Levels of {} prompt tokens, sweep {}", first.prompt_tokens, first.sweep);
     let chosen = &page.chosen.cell;
     let shown = chosen.sweep == first.sweep && chosen.prompt_tokens == first.prompt_tokens;
-    let link = |concurrency: u32| {
-        let (length, concurrency) = (first.prompt_tokens.to_string(), concurrency.to_string());
-        let cell = [("sweep", &*first.sweep), ("prompt_tokens", &length), ("concurrency", &concurrency)];
+    let link = |load: Load| {
+        let (length, level) = (first.prompt_tokens.to_string(), load.short());
+        let cell = [("sweep", &*first.sweep), ("prompt_tokens", &length), ("level", &level)];
         format!("{}&{}#history-title", model_link(&first.target, &first.model), query(cell))
     };
     html! {
         section.ladder {
             h2 { (grouped(first.prompt_tokens.into())) " prompt tokens " small { "sweep " (first.sweep) } }
-            p { (capacity(known)) " " (measured(cells, sweep, shell.now)) }
+            p { (told(known)) " " (measured(cells, sweep, shell.now)) }
             div.pair {
                 (ladder_chart(&curves(cells, known, objective)))
-                (levels_table(&caption, &rows, shown.then_some(chosen.concurrency), Some(&link)))
+                (levels_table(&caption, &rows, shown.then_some(chosen.load()), Some(&link)))
             }
             @if let Some(ladder) = known { (findings(&ladder.findings)) }
         }
@@ -173,30 +175,26 @@ fn ladder(shell: &Shell<'_>, page: &ModelPage<'_>, cells: &[&CellStatus]) -> Mar
 
 fn curves(cells: &[&CellStatus], known: Option<&LadderStatus>, objective: Option<f64>) -> LadderCurves {
     let levels = cells.iter().map(|cell| LevelPoint {
-        concurrency: cell.concurrency,
+        load: cell.load(),
         ttft_p50: cell.ttft_seconds.as_ref().map(|ttft| ttft.p50),
         ttft_p95: cell.ttft_seconds.as_ref().map(|ttft| ttft.p95),
         throughput: cell.throughput_tokens_per_second,
     });
     LadderCurves {
         levels: levels.collect(),
-        knee: known.and_then(|ladder| ladder.knee_concurrency),
-        safe: known.and_then(|ladder| ladder.safe_concurrency),
+        knee: known.and_then(LadderStatus::knee),
+        safe: known.and_then(LadderStatus::safe),
         objective,
     }
 }
 
 /// What the ladder says about capacity, in a sentence.
-fn capacity(ladder: Option<&LadderStatus>) -> Markup {
-    let Some(ladder) = ladder else { return html! { span.none { "No run of this ladder has ended yet." } } };
+fn told(ladder: Option<&LadderStatus>) -> Markup {
     html! {
-        @match (ladder.state.as_str(), ladder.knee_concurrency) {
-            ("found", Some(knee)) => { "Throughput stops growing at " b { (knee) } " in flight." }
-            ("not_reached", _) => "Throughput was still growing at the highest level.",
-            ("failed", _) => "No level succeeded.",
-            _ => "Whether throughput stops growing cannot be told from these numbers.",
+        @match ladder {
+            Some(ladder) => (capacity(&ladder.state, ladder.knee(), ladder.safe())),
+            None => span.none { "No run of this ladder has ended yet." },
         }
-        @if let Some(safe) = ladder.safe_concurrency { " Safe: " b { (safe) } "." }
     }
 }
 
@@ -206,7 +204,7 @@ fn measured(cells: &[&CellStatus], sweep: Option<&SweepStatus>, now: DateTime<Ut
         @if latest.is_some() { "Measured " (moment(latest, now)) "." }
         @if let Some(level) = sweep.and_then(|sweep| sweep.progress.as_ref()?.level.as_ref()) {
             @if cells.iter().any(|cell| cell.model == level.model && cell.target == level.target && cell.prompt_tokens == level.prompt_tokens) {
-                " " span.badge.warn { "running now: " (level.concurrency) " in flight" }
+                " " span.badge.warn { "running now: " (level.load) }
             }
         }
     }
@@ -216,22 +214,24 @@ fn level_row(cell: &CellStatus, ttft_objective: Option<f64>) -> LevelRow {
     let quantiles = |latency: &Option<Latency>| {
         latency.as_ref().map(|l| Quantiles { count: l.count, p50: l.p50, p95: l.p95, p99: l.p99 })
     };
-    let missing = match (&cell.not_run, cell.measured_at) {
-        (Some(reason), _) => Some(format!("not run: {reason}")),
-        (None, None) => Some("not measured yet".to_owned()),
-        (None, Some(_)) => None,
-    };
+    if let Some(reason) = &cell.not_run {
+        return LevelRow::missing(cell.load(), format!("not run: {reason}"));
+    }
+    if cell.measured_at.is_none() {
+        return LevelRow::missing(cell.load(), "not measured yet".to_owned());
+    }
     LevelRow {
-        concurrency: cell.concurrency,
+        load: cell.load(),
         requests: cell.requests,
         ok: cell.ok,
         failures: cell.failures.iter().map(|(class, count)| (class.as_str(), *count)).collect(),
         ttft: quantiles(&cell.ttft_seconds),
         tpot: quantiles(&cell.tpot_seconds),
         throughput: cell.throughput_tokens_per_second,
-        missing,
+        throughput_error: None,
+        notes: Vec::new(),
+        missing: None,
         ttft_objective,
-        ..LevelRow::default()
     }
 }
 
@@ -245,7 +245,7 @@ fn history(shell: &Shell<'_>, page: &ModelPage<'_>) -> Markup {
     let sweep = shell.status.sweeps.iter().find(|sweep| sweep.name == cell.sweep);
     let objectives = sweep.map(|sweep| sweep.objectives).unwrap_or_default();
     html! {
-        p { (grouped(cell.prompt_tokens.into())) " prompt tokens, " b { (cell.concurrency) } " in flight, sweep " (cell.sweep)
+        p { (grouped(cell.prompt_tokens.into())) " prompt tokens, " b { (load_words(cell.load())) } ", sweep " (cell.sweep)
             ". Choose another level in the tables above." }
         (ranges(page, window))
         @if moments.is_empty() {
@@ -290,14 +290,14 @@ fn line<'a>(
 
 /// Ranges to choose from, and a form for any other; a range can be drawn in the chart, too.
 fn ranges(page: &ModelPage<'_>, window: Window) -> Markup {
-    let Cell { sweep, target, model, prompt_tokens, concurrency } = &page.chosen.cell;
-    let (length, concurrency) = (prompt_tokens.to_string(), concurrency.to_string());
+    let Cell { sweep, target, model, prompt_tokens, .. } = &page.chosen.cell;
+    let (length, level) = (prompt_tokens.to_string(), page.chosen.cell.load().short());
     let fields = [
         ("target", &**target),
         ("model", &**model),
         ("sweep", &**sweep),
         ("prompt_tokens", length.as_str()),
-        ("concurrency", concurrency.as_str()),
+        ("level", level.as_str()),
     ];
     let link = |range: &str| format!("model?{}&range={range}#history-title", query(fields));
     let written = |millis: i64| {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Shell, model_link, query};
 use crate::{
-    html::{grouped, latency, moment, percent_change, span, sparkline, tokens_per_second},
+    html::{grouped, latency, load_words, moment, percent_change, span, sparkline, tokens_per_second},
     server::{
         BudgetStatus, SweepStatus,
         models::{Measured, ModelState, ModelStatus},
@@ -111,13 +111,12 @@ fn table(shell: &Shell<'_>, models: &[ModelStatus], shown: &[&ModelStatus]) -> M
 
 fn row(model: &ModelStatus, now: DateTime<Utc>) -> Markup {
     let seconds: fn(f64) -> String = latency;
-    let unknown = |concurrency: Option<u32>| concurrency.map_or_else(|| "–".into(), |c| c.to_string());
     html! {
         tr class=(class(model.state)) {
             td.is { span class={ "badge " (class(model.state)) } { (word(model.state)) } }
             th scope="row" {
                 a href=(model_link(&model.target, &model.model)) { (model.model) }
-                small { (model.target) " · " (grouped(model.prompt_tokens.into())) " tokens, " (model.concurrency) " in flight" }
+                small { (model.target) " · " (grouped(model.prompt_tokens.into())) " tokens, " (load_words(model.load())) }
                 @if let Some(reason) = &model.reason { small.reason { (reason) } }
             }
             td.n data-name="TTFT P95" { (measured(&model.ttft_p95_seconds, seconds, Larger::Worse, model.samples < 20)) }
@@ -125,13 +124,25 @@ fn row(model: &ModelStatus, now: DateTime<Utc>) -> Markup {
             td.n data-name="total TPS" { (measured(&model.throughput_tokens_per_second, tokens_per_second, Larger::Better, false)) }
             td.trend { (sparkline(&model.trend, &trend(model))) }
             td.n data-name="knee / safe" {
-                @if model.knee_concurrency.or(model.safe_concurrency).is_some() {
-                    (unknown(model.knee_concurrency)) " / " (unknown(model.safe_concurrency))
-                } @else { "–" }
+                    (knee_and_safe(model))
              }
             td.when data-name="measured" { (moment(model.measured_at, now)) }
         }
     }
+}
+
+fn knee_and_safe(model: &ModelStatus) -> String {
+    let known = |concurrency: Option<u32>, rate: Option<f64>| {
+        let rate = rate.map(|rate| format!("{rate}/s"));
+        rate.or_else(|| concurrency.map(|concurrency| concurrency.to_string()))
+    };
+    let knee = known(model.knee_concurrency, model.knee_requests_per_second);
+    let safe = known(model.safe_concurrency, model.safe_requests_per_second);
+    if knee.is_none() && safe.is_none() {
+        return "–".into();
+    }
+    let shown = |load: Option<String>| load.unwrap_or_else(|| "–".into());
+    format!("{} / {}", shown(knee), shown(safe))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -214,7 +225,7 @@ fn doing(sweep: &SweepStatus) -> Markup {
                 small.at {
                     (progress.requests_done) " of " (progress.requests) " requests"
                     @if let Some(level) = &progress.level {
-                        " · " (level.model) ", " (level.prompt_tokens) " tokens, " (level.concurrency) " in flight"
+                        " · " (level.model) ", " (level.prompt_tokens) " tokens, " (level.load)
                     }
                 }
             }

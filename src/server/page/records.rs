@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{Shell, model_link, query};
 use crate::{
     archive::{Failed, RunListing},
-    html::{grouped, moment, probe_details, settings, span},
+    html::{grouped, load_words, moment, probe_details, settings, span},
     measurement::record::Record,
 };
 
@@ -41,7 +41,7 @@ fn failure(failed: &Failed, now: DateTime<Utc>) -> Markup {
                 " " span.what { (message) }
                 small {
                     (moment(DateTime::from_timestamp_millis(probe.at), now)) " · " (probe.model) " at " (probe.target) " · "
-                    (grouped(probe.prompt_tokens.into())) " tokens, " (probe.concurrency) " in flight · " (probe.role.replace('_', "-"))
+                    (grouped(probe.prompt_tokens.into())) " tokens, " (load_words(probe.load())) " · " (probe.role.replace('_', "-"))
                 }
             }
             (probe_details(&probe.record))

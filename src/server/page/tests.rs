@@ -60,13 +60,10 @@ fn a_models_page_shows_its_ladders_and_history() {
         tpot_p95_seconds: Some(0.03),
         throughput_tokens_per_second: Some(300.0),
     };
-    let page = of_model(&status(), "concurrency=8", vec![moment(5, 0.2), moment(3, 0.25), moment(1, 0.21)]);
+    let page = of_model(&status(), "level=8", vec![moment(5, 0.2), moment(3, 0.25), moment(1, 0.21)]);
     insta::assert_snapshot!(text(&page));
     assert_eq!(page.matches("<svg class=\"chart").count(), 4);
-    assert!(
-        of_model(&status(), "concurrency=8", Vec::new())
-            .contains("No level of this cell ended in this time.")
-    );
+    assert!(of_model(&status(), "level=8", Vec::new()).contains("No level of this cell ended in this time."));
 }
 
 #[test]
