@@ -14,6 +14,7 @@
 //! | [`schedule`] | cron and periods to instants | pure |
 //! | [`arrivals`] | when the requests of an open loop are due | pure |
 //! | [`budget`] | what probes may spend; what they spent | pure, wall clock |
+//! | [`election`] | which of several replicas probes | API server, monotonic clock |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
 //! | [`prompt`] | prompts of a wanted length with a fresh head | pure |
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
@@ -65,7 +66,9 @@
 //!   than a bound; who arrives beyond it is not sent and counted.
 //! - **Prompts.** Every prompt begins with a fresh nonce, so that no prefix cache can answer it.
 //! - **The prober itself.** A timer that runs while probing measures how late this process is scheduled; a level is
-//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more.
+//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more: in
+//!   one of twenty samples, or, where the kernel's account says that others took the core, more than half of that in
+//!   one of a hundred.
 
 pub mod cli;
 pub mod daemon;
@@ -77,6 +80,7 @@ pub mod schedule;
 pub mod analysis;
 pub mod arrivals;
 pub mod budget;
+pub mod election;
 pub mod html;
 pub mod measurement;
 pub mod probe;

@@ -296,6 +296,12 @@ impl LadderRow {
         listed.into_iter().flatten().filter_map(read).collect()
     }
 
+    /// The rate that is safe.
+    #[must_use]
+    pub fn safe_rate(&self) -> Option<Rate> {
+        rate(&self.report, "safe_requests_per_second")
+    }
+
     /// What decided where its knee is.
     #[must_use]
     pub fn decided(&self) -> Option<Decided> {
@@ -327,12 +333,6 @@ impl LadderRow {
             peak_throughput: number("peak_throughput_tokens_per_second"),
             r_squared: number("r_squared")?,
         })
-    }
-
-    /// The rate that is safe.
-    #[must_use]
-    pub fn safe_rate(&self) -> Option<Rate> {
-        rate(&self.report, "safe_requests_per_second")
     }
 
     /// What it says about capacity.

@@ -172,13 +172,7 @@ fn probe_row(
         prompt_tokens: cell.prompt_tokens,
         concurrency: cell.concurrency,
         rate: cell.rate,
-        role: match role {
-            Role::Calibration => "calibration",
-            Role::WarmUp => "warm_up",
-            Role::Measured => "measured",
-            Role::Filler => "filler",
-        }
-        .to_owned(),
+        role: role.as_str().to_owned(),
         at: started_at.timestamp_millis(),
         class: measurement.outcome.failure().map(|failure| failure.class.as_str().to_owned()),
         record: Record::new(measurement, subject),

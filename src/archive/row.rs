@@ -352,8 +352,8 @@ impl LevelRow {
             client_saturated: self.client_saturated,
             incomplete: self.incomplete,
             little: self.details.little(),
-            traits: self.details.traits(),
             offered: self.open_loop.map(Offered::from),
+            traits: self.details.traits(),
         }
     }
 }

@@ -135,9 +135,9 @@ pub(super) fn column(load: Load) -> Value {
 fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) -> Result<()> {
     let failures =
         (!level.failures.is_empty()).then(|| serde_json::to_string(&level.failures).unwrap_or_default());
+    let open_loop = level.open_loop.map(|open| serde_json::to_string(&open).unwrap_or_default());
     let details = (level.details != Details::default())
         .then(|| serde_json::to_string(&level.details).unwrap_or_default());
-    let open_loop = level.open_loop.map(|open| serde_json::to_string(&open).unwrap_or_default());
     let count = |spread: Option<Spread>| spread.map(|spread| spread.count);
     let of = |spread: Option<Spread>| match spread.map(Spread::numbers) {
         Some(numbers) => numbers.map(Some),

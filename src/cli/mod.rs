@@ -7,6 +7,7 @@ mod baseline;
 mod check;
 mod compare;
 mod demo;
+mod election;
 mod history;
 mod load;
 mod report;

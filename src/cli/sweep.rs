@@ -25,7 +25,7 @@ use crate::{
     measurement::FailureClass,
     probe::Endpoint,
     report::{Named, Style, comparison, comparison_json, csv, legend, sweep_json, table},
-    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
+    sweep::{Event, Fleet, Prepared, Register, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
 
 /// Events that may wait for the progress bar.
@@ -200,7 +200,7 @@ async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -
             gap_bounds: plan.histograms.time_per_output_token_seconds.clone().into(),
             events,
             halt: halt.clone(),
-            in_flight: InFlight::default(),
+            register: Register::default(),
             governor: plan.governor.clone(),
             paused: Arc::default(),
         };

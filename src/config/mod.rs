@@ -20,6 +20,7 @@ mod redact;
 mod secret;
 mod section;
 mod series;
+mod shard;
 mod sweep;
 mod target;
 mod written_secret;
@@ -57,6 +58,7 @@ pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment
 #[cfg(test)]
 pub(crate) use series::FINDINGS_MAX;
 pub use series::SeriesCount;
+pub use shard::Shard;
 
 #[cfg(test)]
 mod tests;
@@ -327,6 +329,29 @@ impl Config {
     #[must_use]
     pub fn sweep(&self, name: &str) -> Option<&Arc<Sweep>> {
         self.sweeps.iter().find(|sweep| sweep.name.as_ref() == name)
+    }
+
+    /// What a probe on demand of a configured target and model asks: what the first sweep asks that names them, at its
+    /// shortest prompt; `None` when they are not configured.
+    #[must_use]
+    pub fn demanded(&self, target: &str, model: &str) -> Option<(Cell, LevelSettings)> {
+        const PROMPT_TOKENS: u32 = 100;
+        let target = self.target(target)?;
+        let model = target.models.iter().find(|known| known.as_ref() == model)?;
+        let names = |sweep: &&Arc<Sweep>| {
+            sweep.targets.iter().any(|(each, models)| each.name == target.name && models.contains(model))
+        };
+        let sweep = self.sweeps.iter().find(names);
+        let shortest = sweep.and_then(|sweep| sweep.prompt_tokens.first().copied());
+        let cell = Cell {
+            sweep: Arc::default(),
+            target: target.name.clone(),
+            model: model.clone(),
+            prompt_tokens: shortest.unwrap_or(PROMPT_TOKENS),
+            concurrency: 1,
+            rate: None,
+        };
+        Some((cell, sweep.map(|sweep| sweep.level.clone()).unwrap_or_default()))
     }
 
     /// Every credential it holds.

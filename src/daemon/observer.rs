@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::watch;
 
 use super::display::Display;
@@ -56,6 +56,17 @@ impl Observer {
         };
         observer.adopt(config);
         observer
+    }
+
+    /// The metrics, for whoever counts by itself.
+    pub(super) fn shared_metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Whether this replica probes, where there are several.
+    pub(super) fn leads(&self, leads: bool) {
+        self.metrics.set_leader(leads);
+        self.display.show(|status| status.leader = Some(leads));
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -127,8 +138,9 @@ impl Observer {
         }
     }
 
-    /// A sweep started; `delay` after its time when the schedule asked for it.
-    pub(super) fn started(&mut self, sweep: &Sweep, at: DateTime<Utc>, delay: Option<Duration>) {
+    /// A sweep started; the schedule asked for it at `due`, unless it was a person.
+    pub(super) fn started(&mut self, sweep: &Sweep, at: DateTime<Utc>, due: Option<DateTime<Utc>>) {
+        let delay = due.map(|due| (at - due).to_std().unwrap_or_default());
         let name = &sweep.name;
         if let Some(metrics) = self.sweeps.get(name) {
             metrics.started(at, delay);
@@ -141,7 +153,8 @@ impl Observer {
             status.progress = Some(Progress { levels, requests, ..Progress::default() });
         });
         self.display.changed();
-        tracing::info!(sweep = %name, delay = ?delay.unwrap_or_default(), "sweep started");
+        let due = due.map(|due| due.to_rfc3339_opts(SecondsFormat::Millis, true));
+        tracing::info!(sweep = %name, due, delay = ?delay.unwrap_or_default(), "sweep started");
     }
 
     /// A sweep ended.
@@ -166,11 +179,11 @@ impl Observer {
     }
 
     /// A due start did not happen.
-    pub(super) fn skipped(&mut self, sweep: &Arc<str>, reason: SkipReason) {
+    pub(super) fn skipped(&mut self, sweep: &Arc<str>, due: DateTime<Utc>, reason: SkipReason) {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.skipped(reason);
         }
-        tracing::info!(%sweep, %reason, "sweep skipped");
+        tracing::info!(%sweep, due = due.to_rfc3339_opts(SecondsFormat::Millis, true), %reason, "sweep skipped");
     }
 
     /// A sweep was paused or resumed by hand.
@@ -182,8 +195,8 @@ impl Observer {
 
     /// What every cap still allows.
     pub(super) fn budget(&mut self, remaining: &[Remaining]) {
-        for Remaining { cap, left, .. } in remaining {
-            self.metrics.set_budget_remaining(&BudgetScope::from(cap), Some(*left));
+        for Remaining { cap, limit, left } in remaining {
+            self.metrics.set_budget(&BudgetScope::from(cap), *limit, *left);
         }
         let shown = remaining.iter().map(|Remaining { cap, limit, left }| BudgetStatus {
             scope: cap.scope.to_string(),
@@ -204,6 +217,12 @@ impl Observer {
     }
 
     /// Counts what a probe cost, where a price is known and the server told its tokens.
+    /// A probe that somebody asked for ended.
+    pub(super) fn demanded(&self, cell: &Cell, measurement: &Measurement) {
+        self.charge(cell, measurement);
+        tracing::info!(target = %cell.target, model = %cell.model, ok = measurement.is_ok(), "probed on demand");
+    }
+
     fn charge(&self, cell: &Cell, measurement: &Measurement) {
         let endpoint = Endpoint::from(cell);
         let Some(price) = self.prices.get(&endpoint) else { return };
@@ -249,7 +268,7 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Calibration | Role::WarmUp | Role::Filler => {
+                        Role::Cold | Role::WarmUp | Role::Calibration | Role::Filler | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }

@@ -11,6 +11,7 @@ use crate::{
     budget::Cap,
     cell::Cell,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
     version,
 };
 
@@ -296,5 +297,7 @@ one_label!(
     Phase,
     SweepResult,
     SkipReason,
-    LevelSkip
+    LevelSkip,
+    Role,
+    Fate
 );

@@ -19,6 +19,7 @@ use crate::{
     cell::Cell,
     config::{Config, Objectives, Sweep},
     measurement::{FailureClass, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
 };
 
 /// Everything that has series.
@@ -70,7 +71,7 @@ pub(super) const PHASE_BOUNDS: [f64; 13] =
 
 /// Metrics of the process, those without labels (in flight, refused connections, build, two of the reload), and five of
 /// the archive.
-const FIXED_SERIES: usize = 7 + 5 + 5;
+const FIXED_SERIES: usize = 7 + 5 + 7;
 
 impl Layout {
     /// The layout of a configuration.
@@ -113,14 +114,15 @@ impl Layout {
             + within
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            // `up`, `failing`, three gauges by unit of a rate limit.
-            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len())
+            // `up`, `failing`, three gauges by unit of a rate limit, attempts and results.
+            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
             + self.objective_limits().len()
             + self.objective_ratios().len()
             + self.targets().len() * per_target
             + self.sweeps.len() * per_sweep
             + self.prices.len()
-            + self.budgets.len()
+            // Limit and remainder.
+            + 2 * self.budgets.len()
             + Histogram::series(&self.buckets.client_delay)
             + FIXED_SERIES
     }

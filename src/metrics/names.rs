@@ -189,10 +189,19 @@ catalogue! {
         "Time between the sweep's next two due starts, in seconds.";
     SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
         "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
+    BUDGET_LIMIT: Gauge "tokenprobe_budget_limit" &["scope", "unit", "period"],
+        "What probes may spend in one period, as configured, in units of the unit label (requests, tokens, cost), on \
+         everything (all), a target (target:NAME) or a sweep (sweep:NAME).";
     BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
         "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
          everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \
          taken off.";
+    PROBE_ATTEMPTS: Counter "tokenprobe_probe_attempts_total" &["target", "model", "role"],
+        "Probes that were sent, whatever for (cold, warm_up, calibration, measured, filler, on_demand): the sum of \
+         probe_results_total and probes_in_flight, at every scrape.";
+    PROBE_RESULTS: Counter "tokenprobe_probe_results_total" &["target", "model", "role", "result"],
+        "What became of the probes in probe_attempts_total: success (a whole answer), failure, cancelled (given up by us: a \
+         filler that was no longer needed, a shutdown, a lost lease).";
     PROBES_IN_FLIGHT: Gauge "tokenprobe_probes_in_flight" &[],
         "Probes that are running now, warm-up included.";
     CLIENT_DELAY: Histogram "tokenprobe_client_delay_seconds" &[],
@@ -209,6 +218,11 @@ catalogue! {
         "Size of the archive's file, without its write-ahead log, in bytes; absent without an archive.";
     HTTP_CONNECTIONS_REFUSED: Counter "tokenprobe_http_connections_refused_total" &[],
         "Connections to tokenprobe's own HTTP surface that were refused because too many were open.";
+    LEADER: Gauge "tokenprobe_leader" &[],
+        "1 while this replica holds the lease and probes, 0 while it stands by; absent without leader election.";
+    LEASE_REQUEST_FAILURES: Counter "tokenprobe_lease_request_failures_total" &[],
+        "Requests about the lease that the Kubernetes API server did not grant: errors, no answer in time, conflicts with \
+         another replica's write.";
     BUILD_INFO: Gauge "tokenprobe_build_info" &["version", "revision", "rustc"],
         "Always 1; the labels say what is running.";
     CONFIG_LAST_RELOAD_SUCCESSFUL: Gauge "tokenprobe_config_last_reload_successful" &[],

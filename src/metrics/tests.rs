@@ -191,6 +191,7 @@ fn known_series_stand_at_zero_and_unknown_gauges_are_absent() {
         "ladder_knee_concurrency",
         "ladder_state",
         "finding",
+        "budget_limit",
         "budget_remaining",
         "sweep_last_success_timestamp_seconds",
         "config_last_reload_successful",
@@ -375,7 +376,8 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
             ladder.found(|_| true);
         }
     }
-    metrics.set_budget_remaining(&layout.budgets[0], Some(1.0));
+    metrics.set_budget(&layout.budgets[0], 2.0, 1.0);
+    metrics.set_leader(true);
     metrics.reload_succeeded(DateTime::from_timestamp_millis(1).unwrap());
     metrics.set_archive(&Standing {
         dropped_queue_full: 1,
@@ -393,6 +395,25 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
     let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let catalogue = names::CATALOGUE.iter().map(|spec| format!("{} {}", spec.name, spec.kind.as_str()));
     assert_eq!(shown, catalogue.collect::<Vec<_>>(), "what is shown is the catalogue, in its order");
+}
+
+#[test]
+fn a_replica_that_stands_by_shows_no_latest_result() {
+    let layout = layout();
+    let metrics = metrics(&layout);
+    let writer = metrics.cell(&cell(), Objectives::default());
+    writer.observe(&good());
+    writer.level(&level());
+    metrics.ladder(&Ladder::from(&cell())).concluded(Knee::Found(8), Some(5));
+    metrics.set_leader(true);
+    let latest =
+        ["up", "failing", "level_ttft_seconds", "level_throughput_tokens_per_second", "ladder_state"];
+    let seen = Seen::of(&metrics);
+    assert!(latest.iter().all(|name| seen.count(name) > 0));
+    metrics.set_leader(false);
+    let seen = Seen::of(&metrics);
+    assert_eq!(latest.map(|name| seen.count(name)), [0; 5]);
+    assert_eq!(seen.total("requests_total"), 1.0, "counts stay");
 }
 
 #[test]

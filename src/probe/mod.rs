@@ -18,6 +18,7 @@ mod stamped;
 mod trust;
 
 pub use self::inspect::{Inspection, Security};
+pub(crate) use self::trust::authorities_config;
 use std::{io, sync::Arc, time::Duration};
 
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};

@@ -120,7 +120,7 @@ async fn ask<T>(
 }
 
 /// A browser says where a request comes from; a form on some web page must not reload the prober of whoever looks at it.
-fn from_another_site(headers: &HeaderMap) -> bool {
+pub(super) fn from_another_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     matches!(site, Some(site) if site != b"same-origin" && site != b"none")
 }

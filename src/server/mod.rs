@@ -1,7 +1,7 @@
 //! The HTTP surface: metrics, health, readiness, reload, the status page and its JSON.
 //!
 //! Shows what others measured and passes on what a user asks for. It knows nothing of probes or the configuration:
-//! it reads [`Metrics`], the latest [`Status`] and the archive's file, and sends [`Command`]s to the daemon. No request
+//! it reads [`Metrics`], the latest [`Status`] and the archive's file, and sends [`Command`]s to the daemon. No page
 //! waits for a probe.
 
 mod api;
@@ -11,29 +11,29 @@ mod memory;
 mod models;
 mod page;
 mod pages;
+mod probe;
+mod scrape;
 mod status;
 mod web;
 
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::Body,
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::StatusCode,
     middleware,
-    response::{IntoResponse, Response},
     routing::{get, post},
 };
-use flate2::{Compression, write::GzEncoder};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
 };
 
+use self::scrape::Scrapes;
 pub use self::{
     memory::Memory,
     status::{
@@ -43,7 +43,7 @@ pub use self::{
     web::Web,
 };
 
-use crate::metrics::{self, Metrics};
+use crate::{measurement::Measurement, metrics::Metrics};
 
 /// Whether the daemon does its work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,6 +74,17 @@ pub enum Command {
         /// Whether there is such a sweep.
         reply: oneshot::Sender<bool>,
     },
+    /// Send one probe now.
+    Probe {
+        /// Name of the target.
+        target: String,
+        /// The model.
+        model: String,
+        /// The answer is of no use after this.
+        within: Duration,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Demanded>,
+    },
     /// Run a sweep now.
     RunSweep {
         /// Its name.
@@ -94,6 +105,17 @@ pub enum RunAnswer {
     Refused(String),
 }
 
+/// What became of the wish for one probe.
+#[derive(Debug, Clone)]
+pub enum Demanded {
+    /// It was sent.
+    Measured(Arc<Measurement>),
+    /// No such target or model is configured.
+    Unknown,
+    /// Not now, and why.
+    Refused(String),
+}
+
 /// What the surface reads from and writes to.
 #[derive(Debug, Clone)]
 pub struct Surface {
@@ -108,6 +130,8 @@ pub struct Surface {
     /// Whether requests may change anything (`--web.enable-lifecycle`); they may, too, where the web configuration
     /// asks for a credential.
     pub lifecycle: bool,
+    /// Whether `/probe` sends probes (`--web.enable-probe`).
+    pub probes: bool,
     /// TLS, credentials and headers.
     pub web: Web,
     /// Where history is read.
@@ -124,13 +148,19 @@ pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Futur
 /// Every path.
 pub fn router(surface: Surface) -> Router {
     Router::new()
-        .route("/metrics", get(scrape))
+        .merge(
+            Router::new()
+                .route("/metrics", get(scrape::scrape))
+                .with_state((surface.clone(), Scrapes::default())),
+        )
+        .route("/probe", get(probe::probe))
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
         .route("/-/reload", post(control::reload))
         .merge(pages::router())
         .merge(api::router())
         .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
 }
@@ -140,48 +170,6 @@ impl Surface {
     fn may_change(&self) -> bool {
         self.lifecycle || self.web.asks_for_credential()
     }
-}
-
-async fn scrape(State(surface): State<Surface>, headers: HeaderMap) -> Response {
-    let gzip = accepts_gzip(&headers);
-    // Writing and packing megabytes would hold up the probes that share this thread.
-    let written = tokio::task::spawn_blocking(move || {
-        let text = surface.metrics.encode().into_bytes();
-        if gzip { (compressed(&text), true) } else { (text, false) }
-    });
-    let Ok((body, packed)) = written.await else {
-        return (StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n").into_response();
-    };
-    let mut response = Response::new(Body::from(body));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if packed {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    response
-}
-
-/// `gzip` or `*` is among the accepted encodings, and not with the weight zero.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
-    let items: Vec<&str> = values.flat_map(|value| value.split(',')).collect();
-    let weight_of = |wanted: &str| {
-        items.iter().find_map(|item| {
-            let mut parts = item.split(';').map(str::trim);
-            parts.next().filter(|coding| coding.eq_ignore_ascii_case(wanted))?;
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            Some(weight.map_or(1.0, |weight| weight.trim().parse::<f32>().unwrap_or(0.0)))
-        })
-    };
-    weight_of("gzip").or_else(|| weight_of("*")).is_some_and(|weight| weight > 0.0)
-}
-
-/// Packed, or empty if that fails, which writing to memory cannot.
-fn compressed(text: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    encoder.write_all(text).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
 async fn healthy() -> &'static str {
@@ -202,6 +190,7 @@ async fn not_found() -> (StatusCode, &'static str) {
         "not found; there are:\n\
          GET  /                           status page; /failures, /runs, /configuration\n\
          GET  /metrics                    for Prometheus\n\
+         GET  /probe?target=T&model=M     one probe now, for a scrape (--web.enable-probe)\n\
          GET  /-/healthy                  the process runs\n\
          GET  /-/ready                    the schedule runs\n\
          POST /-/reload                   read the configuration again\n\
@@ -210,4 +199,8 @@ async fn not_found() -> (StatusCode, &'static str) {
          POST /api/v1/sweeps/{name}/run   run a sweep now\n\
          POST /api/v1/sweeps/{name}/pause, POST /api/v1/sweeps/{name}/resume\n",
     )
+}
+
+async fn method_not_allowed() -> (StatusCode, &'static str) {
+    (StatusCode::METHOD_NOT_ALLOWED, "this path is not asked so: the header `allow` says how\n")
 }

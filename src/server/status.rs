@@ -25,6 +25,8 @@ pub struct Status {
     /// When the process began.
     #[serde(serialize_with = "instant")]
     pub started_at: DateTime<Utc>,
+    /// Whether this replica is the one that probes; `null` where there is one only.
+    pub leader: Option<bool>,
     /// Sweeps, in the order of the configuration.
     pub sweeps: Vec<SweepStatus>,
     /// Cells, in the order in which they are run.
@@ -295,6 +297,7 @@ impl Status {
         Self {
             version: crate::version::PACKAGE,
             started_at,
+            leader: None,
             sweeps: Vec::new(),
             cells: Vec::new(),
             ladders: Vec::new(),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::*;
+use axum::http::{HeaderMap, HeaderValue, header};
+
+use super::{scrape::accepts_gzip, *};
 use crate::{
     analysis::{Finding, Found, LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,

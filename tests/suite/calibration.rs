@@ -8,7 +8,7 @@ use tokenprobe::{
     config::{BaseUrl, PrefixCache, PromptLanguage, Redactor, Sweep, Target},
     probe::Endpoint,
     protocol::Protocol,
-    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, SweepReport, brake},
+    sweep::{Event, Fleet, Prepared, Register, Role, Run, SweepReport, brake},
 };
 use tokio::sync::mpsc;
 
@@ -45,7 +45,7 @@ impl Site {
             gap_bounds: Arc::from([1.0]),
             events,
             halt,
-            in_flight: InFlight::default(),
+            register: Register::default(),
             governor: Governor::unlimited(),
             paused: Arc::default(),
         };

@@ -10,7 +10,7 @@ use tokenprobe::{
     probe::Endpoint,
     protocol::Protocol,
     simulator::Oracle,
-    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
+    sweep::{Event, Fleet, Prepared, Register, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
 use tokio::sync::mpsc;
 
@@ -42,7 +42,7 @@ async fn overlapping(server: &Server, allowed: bool) {
             gap_bounds: Arc::from([1.0]),
             events: events.clone(),
             halt: halt.clone(),
-            in_flight: InFlight::default(),
+            register: Register::default(),
             governor: Governor::unlimited(),
             paused: Arc::default(),
         };
@@ -93,14 +93,14 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
         fleet.insert(Prepared::new(endpoint), &Fleet::default());
     }
     let (events, mut inbox) = mpsc::channel(16);
-    let in_flight = InFlight::default();
+    let register = Register::default();
     let run = Run {
         sweep: Arc::new(sweep),
         fleet,
         gap_bounds: Arc::from([0.01, 0.1, 1.0]),
         events,
         halt,
-        in_flight: in_flight.clone(),
+        register: register.clone(),
         governor: Governor::unlimited(),
         paused: Arc::default(),
     };
@@ -116,7 +116,7 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
         (probes, not_run)
     };
     let (report, (probes, not_run)) = tokio::join!(run.run(), listen);
-    assert_eq!(in_flight.count(), 0, "every probe in flight has landed");
+    assert_eq!(register.in_flight(), 0, "every probe in flight has landed");
     Ran { report, probes, not_run }
 }
 

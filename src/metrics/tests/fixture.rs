@@ -16,6 +16,7 @@ use crate::{
         rate_limit::{RateLimit, RateLimitUnit},
     },
     metrics::{Buckets, BudgetScope, Endpoint, Layout, Metrics, SweepLayout},
+    sweep::{Errand, Register, Role},
 };
 
 /// Metrics of one cell after these probes.
@@ -30,7 +31,12 @@ pub(super) fn after(probes: &[Measurement]) -> Seen {
 }
 
 pub(super) fn metrics(layout: &Layout) -> Metrics {
-    let metrics = Metrics::new(|| 3);
+    let register = Register::default();
+    for _ in 0..3 {
+        // In flight for ever.
+        std::mem::forget(register.enter(Errand::of(&cell(), Role::Measured)));
+    }
+    let metrics = Metrics::new(register);
     metrics.apply(layout);
     metrics
 }

@@ -53,7 +53,14 @@ impl Shell<'_> {
                                 @if path == here { a href=(path) aria-current="page" { (name) } } @else { a href=(path) { (name) } }
                             }
                         }
-                        p.state { span class={ "badge " (class) } { (word) } }
+                        p.state {
+                            @match self.status.leader {
+                                Some(true) => span.badge.good { "leads" },
+                                Some(false) => span.badge.idle title="another replica probes" { "stands by" },
+                                None => {}
+                            }
+                            " " span class={ "badge " (class) } { (word) }
+                        }
                     }
                     p #said .said role="status" aria-live="polite" {}
                     main #content tabindex="-1" { (content) }
