@@ -22,10 +22,11 @@
 //! | [`measurement`] | what one probe observed, and the latencies derived from it | pure |
 //! | [`engine`] | what an inference engine says of itself; where the time to first token went | pure |
 //! | [`analysis`] | level statistics, knee, safe concurrency, findings | pure |
-//! | [`report`] | a sweep's report as table, Markdown, CSV, JSON | pure |
+//! | [`report`] | a sweep's report as table, Markdown, CSV, JSON, HTML | pure |
+//! | [`html`] | charts and tables that the status page and the report are made of | pure |
 //! | [`archive`] | runs, levels and failures on disk; what comes back after a restart | file |
 //! | [`metrics`] | every metric and label name; observe; encode | memory |
-//! | [`server`] | the HTTP surface and the page | listener |
+//! | [`server`] | the HTTP surface: metrics, the pages, their JSON | listener, archive's file |
 //! | [`simulator`] | a model server with queue, prefill, batched decode, and faults | listener |
 //! | [`cell`] | the labels every latency metric carries | pure |
 //! | [`version`] | which program this is | pure |
@@ -82,6 +83,7 @@ pub mod arrivals;
 pub mod budget;
 pub mod election;
 pub mod engine;
+pub mod html;
 pub mod measurement;
 pub mod probe;
 pub mod prompt;

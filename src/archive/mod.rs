@@ -8,6 +8,7 @@
 
 mod details;
 mod exchange;
+mod history;
 mod keeper;
 mod pairing;
 mod plan;
@@ -29,6 +30,7 @@ mod tests;
 pub use self::{
     details::{Details, LevelIntervals},
     exchange::{ExportFormat, ImportError, Imported, export, import},
+    history::{Failed, FailureFilter, Moment, thin},
     keeper::Keeper,
     pairing::{Difference, LikeCell, Part, differences, pair},
     plan::run_plan,
@@ -37,7 +39,7 @@ pub use self::{
     recorder::Recorder,
     row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread},
     schema::{ArchiveError, open, open_existing},
-    select::{SelectError, Selector},
+    select::{SelectError, Selector, baseline_name},
     sketch::Sketch,
     store::Store,
     writer::{Archive, Health, Standing},

@@ -235,7 +235,7 @@ pub(super) fn ladder(row: &Row<'_>) -> Result<LadderRow> {
 }
 
 /// `None` for a record that a much later program wrote in a shape that cannot be read here.
-fn probe(row: &Row<'_>) -> Result<Option<ProbeRow>> {
+pub(super) fn probe(row: &Row<'_>) -> Result<Option<ProbeRow>> {
     let record: String = row.get("record")?;
     let Ok(record) = serde_json::from_str(&record) else { return Ok(None) };
     let (concurrency, rate) = load(row)?;

@@ -113,7 +113,7 @@ impl Store {
         notes.collect()
     }
 
-    fn last_level(&self, cell: &Cell) -> Result<Option<LevelRow>> {
+    pub(super) fn last_level(&self, cell: &Cell) -> Result<Option<LevelRow>> {
         let mut select = self.connection.prepare_cached(
             "SELECT levels.* FROM levels JOIN runs ON runs.id = run_id
              WHERE target = ?1 AND model = ?2 AND prompt_tokens = ?3 AND concurrency = ?4 AND sweep = ?5

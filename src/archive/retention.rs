@@ -51,11 +51,12 @@ fn give_up_probes(store: &Store, before: i64) -> Result<usize> {
     delete.execute(params![before, PROBES_PER_STEP])
 }
 
-/// The oldest runs that are older; never the latest, which may be running.
+/// The oldest runs that are older; never the latest, which may be running, nor one that others are compared with.
 fn give_up_runs(store: &Store, before: i64, runs_max: u32) -> Result<usize> {
     let mut delete = store.connection.prepare_cached(
         "DELETE FROM runs WHERE id IN (
              SELECT id FROM runs WHERE started_at < ?1 AND id < (SELECT max(id) FROM runs)
+               AND id NOT IN (SELECT run_id FROM baselines)
              ORDER BY started_at LIMIT ?2)",
     )?;
     delete.execute(params![before, runs_max])

@@ -265,6 +265,14 @@ impl LevelRow {
     }
 }
 
+impl ProbeRow {
+    /// The load of its level.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate)
+    }
+}
+
 impl Spread {
     /// Mean, median, 95th and 99th percentile.
     #[must_use]

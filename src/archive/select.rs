@@ -1,4 +1,4 @@
-//! Which run a person means: a number, `latest`, a date, `last week`.
+//! Which run a person means: a number, `latest`, a date, `last week`, a saved baseline.
 //!
 //! Pure up to the look-up itself: now is an argument.
 
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A run, as it is named on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// By its number.
     Id(i64),
@@ -24,6 +24,8 @@ pub enum Selector {
     At(DateTime<Utc>),
     /// The one that started last, this long ago or longer.
     Ago(TimeDelta),
+    /// The one that was saved under a name.
+    Baseline(String),
 }
 
 /// Why no run was found.
@@ -39,6 +41,9 @@ impl FromStr for Selector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(name) = text.trim().strip_prefix("baseline:") {
+            return baseline_name(name).map(Self::Baseline);
+        }
         let text = text.trim().to_ascii_lowercase();
         match text.as_str() {
             "latest" | "last" | "now" => return Ok(Self::Latest(0)),
@@ -60,10 +65,22 @@ impl FromStr for Selector {
         let ago = text.strip_suffix("ago").and_then(|length| humantime::parse_duration(length.trim()).ok());
         ago.and_then(|length| TimeDelta::from_std(length).ok()).map(Self::Ago).ok_or_else(|| {
             "is not a run: write its number (`tokenprobe history` lists them), latest, previous, a date like \
-             2026-06-01 or 2026-06-01T12:00:00Z, \"3 days ago\", yesterday, \"last week\" or \"last month\""
+             2026-06-01 or 2026-06-01T12:00:00Z, \"3 days ago\", yesterday, \"last week\", \"last month\", or baseline:NAME"
                 .to_owned()
         })
     }
+}
+
+/// A name that a baseline may have.
+///
+/// # Errors
+/// What it should be.
+pub fn baseline_name(name: &str) -> Result<String, String> {
+    let fits = |char: char| char.is_ascii_alphanumeric() || "._-/+@".contains(char);
+    if name.is_empty() || name.len() > 100 || !name.chars().all(fits) {
+        return Err("a baseline's name is made of letters, digits and . _ - / + @, 100 at most".to_owned());
+    }
+    Ok(name.to_owned())
 }
 
 impl Selector {
@@ -72,7 +89,7 @@ impl Selector {
     /// # Errors
     /// There is none, or the file cannot be read.
     pub fn find(
-        self,
+        &self,
         store: &Store,
         sweep: Option<&str>,
         now: DateTime<Utc>,
@@ -84,19 +101,21 @@ impl Selector {
             limit: Some(limit),
         };
         let last_of = |filter: RunFilter| store.runs(&filter).map(|runs| runs.into_iter().next_back());
+        let numbered = |id: i64| store.run(id).map(|run| run.map(|run| run.listing));
         let found = match self {
-            Self::Id(id) => store.run(id).map(|run| run.map(|run| run.listing)),
+            Self::Id(id) => numbered(*id),
+            Self::Baseline(name) => store.baseline(name).and_then(|id| id.map_or(Ok(None), numbered)),
             Self::Latest(nth) => {
-                store.runs(&filter(None, None, nth + 1)).map(|runs| runs.into_iter().nth(nth as usize))
+                store.runs(&filter(None, None, nth + 1)).map(|runs| runs.into_iter().nth(*nth as usize))
             }
             Self::Day(day) => {
                 let start = day.and_time(chrono::NaiveTime::MIN).and_utc();
                 last_of(filter(Some(start), Some(start + TimeDelta::days(1) - TimeDelta::milliseconds(1)), 1))
             }
-            Self::At(at) => last_of(filter(None, Some(at), 1)),
-            Self::Ago(length) => last_of(filter(None, now.checked_sub_signed(length), 1)),
+            Self::At(at) => last_of(filter(None, Some(*at), 1)),
+            Self::Ago(length) => last_of(filter(None, now.checked_sub_signed(*length), 1)),
         };
-        found.map_err(SelectError::Sqlite)?.ok_or(SelectError::None(self))
+        found.map_err(SelectError::Sqlite)?.ok_or_else(|| SelectError::None(self.clone()))
     }
 }
 
@@ -112,6 +131,7 @@ impl fmt::Display for Selector {
                 let length = length.to_std().unwrap_or_default();
                 write!(f, "{} ago or earlier", humantime::format_duration(length))
             }
+            Self::Baseline(name) => write!(f, "saved as baseline {name}"),
         }
     }
 }
@@ -119,6 +139,9 @@ impl fmt::Display for Selector {
 impl fmt::Display for SelectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::None(Selector::Baseline(name)) => {
+                write!(f, "the archive has no baseline {name}; `tokenprobe baseline list` shows those it has")
+            }
             Self::None(selector) => {
                 write!(f, "the archive has no run {selector}; `tokenprobe history` lists them")
             }

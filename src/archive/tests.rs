@@ -592,49 +592,126 @@ fn runs_are_found_by_what_people_call_them() {
     assert!("next week".parse::<Selector>().unwrap_err().contains("last week"));
 }
 
-/// A year of hourly sweeps of 80 cells: 700,800 levels. Prints what the README says of it.
-#[test]
-#[ignore = "takes minutes and half a gigabyte"]
-fn a_year_of_hourly_sweeps_is_read_quickly() {
-    let place = Place::new();
-    let mut store = open(&place.file()).unwrap();
-    let base_url = BaseUrl::parse("http://127.0.0.1:1/v1").unwrap();
+/// A level of 40 requests whose latencies scatter as they do.
+fn measured_level(cell: &Cell, at: i64) -> LevelRow {
+    let samples = |middle: f64| (0..40).map(|_| middle * (0.9 + 0.3 * fastrand::f64())).collect::<Vec<_>>();
+    let (ttft, tpot, duration) = (samples(0.2), samples(0.02), samples(1.5));
+    let tps = tpot.iter().map(|seconds| 1.0 / seconds).collect();
+    let traits = Traits {
+        output_tokens_p50: Some(64.0),
+        served_models: [fastrand::u64(..)].into(),
+        ..Traits::default()
+    };
+    let summary = LevelSummary {
+        requests: 40,
+        ok: 40,
+        failures: std::collections::BTreeMap::new(),
+        ttft_seconds: Percentiles::of(ttft.clone()),
+        first_answer_token_seconds: Percentiles::of(ttft.clone()),
+        tpot_seconds: Percentiles::of(tpot.clone()),
+        request_tps: Percentiles::of(tps),
+        duration_seconds: Percentiles::of(duration.clone()),
+        traits,
+        ..summary(cell.concurrency, 0.2)
+    };
+    LevelRow {
+        ttft_sketch: Sketch::of(ttft),
+        tpot_sketch: Sketch::of(tpot),
+        duration_sketch: Sketch::of(duration),
+        ..LevelRow::new(cell, &summary, at, at)
+    }
+}
+
+/// Five models, four prompt lengths, four levels: 80 cells.
+fn year_sweep() -> Arc<Sweep> {
+    let base_url = BaseUrl::parse("http://127.0.0.1:9/v1").unwrap();
     let models: Vec<Arc<str>> = (0..5).map(|model| Arc::from(format!("model-{model}"))).collect();
-    let target = Target::ad_hoc(base_url, Protocol::OpenAiChat, models);
+    let target = Target { name: "gateway".into(), ..Target::ad_hoc(base_url, Protocol::OpenAiChat, models) };
     let mut sweep = Sweep::ad_hoc(Arc::new(target), vec![1000, 4000, 16_000, 32_000], vec![1, 4, 8, 16]);
     sweep.name = Arc::from("hourly");
-    let sweep = Arc::new(sweep);
-    let sketch = || Sketch::of((0..40).map(|_| 0.2 + 0.1 * fastrand::f64()));
-    let plan = run_plan(&sweep, &Redactor::default());
+    Arc::new(sweep)
+}
+
+fn year_of_runs(store: &mut Store, sweep: &Arc<Sweep>) {
+    let plan = run_plan(sweep, &Redactor::default());
+    let cells: Vec<Cell> = sweep.cells().collect();
+    let begin = Utc::now() - TimeDelta::days(365);
     for hour in 0..365 * 24 {
         let mut recorder = Recorder::default();
-        let now = start() + TimeDelta::hours(hour);
+        let now = begin + TimeDelta::hours(hour);
         let run = recorder.started(&sweep.name, plan.clone(), now);
         let mut entries = vec![Entry::RunStarted(run.clone())];
-        for cell in sweep.cells() {
+        for ladder in cells
+            .chunk_by(|one, other| (&one.model, one.prompt_tokens) == (&other.model, other.prompt_tokens))
+        {
             let at = now.timestamp_millis();
-            let row = LevelRow {
-                ttft_sketch: sketch(),
-                tpot_sketch: sketch(),
-                duration_sketch: sketch(),
-                ..LevelRow::new(&cell, &summary(cell.concurrency, 0.2), at, at)
+            entries.extend(
+                ladder.iter().map(|cell| Entry::Level(run.clone(), Box::new(measured_level(cell, at)))),
+            );
+            let report = LadderReport {
+                sweep: sweep.name.clone(),
+                target: ladder[0].target.clone(),
+                model: ladder[0].model.clone(),
+                prompt_tokens: ladder[0].prompt_tokens,
+                levels: vec![summary(1, 0.2)],
+                not_run: Vec::new(),
+                knee: Knee::Found(8),
+                decided: Some(Decided::Gain { to: 16, gain: 0.1, interval: Interval::new(0.05, 0.15) }),
+                safe_concurrency: Some(5),
+                safe_rate: None,
+                growth: None,
+                control: None,
+                scaling: Some(law()),
+                findings: vec![knee_found(), knee_found()],
             };
-            entries.push(Entry::Level(run.clone(), Box::new(row)));
+            entries.extend(recorder.observe(&Event::LadderEnded { report: Box::new(report) }, now));
         }
         entries.extend(recorder.ended(&sweep.name, SweepResult::Completed, now));
         store.write(&entries).unwrap();
     }
+}
+
+/// What the pages ask of a year of hourly sweeps of 80 cells; `TOKENPROBE_YEAR` names a file that is to stay. The release
+/// build is what is measured: `cargo test --release --lib a_year -- --ignored --nocapture`.
+#[test]
+#[ignore = "writes a gigabyte"]
+fn a_year_of_hourly_sweeps_is_read_quickly() {
+    let place = Place::new();
+    let path = std::env::var("TOKENPROBE_YEAR").map_or_else(|_| place.file(), PathBuf::from);
+    let sweep = year_sweep();
+    let mut store = open(&path).unwrap();
+    if store.runs(&RunFilter { limit: Some(1), ..RunFilter::default() }).unwrap().is_empty() {
+        year_of_runs(&mut store, &sweep);
+    }
+    println!("file: {} MB", retention::size(&store).unwrap() / 1_000_000);
+    drop(store);
+    let store = open_existing(&path).unwrap();
     let timed = |what: &str, work: &dyn Fn()| {
         let begun = tokio::time::Instant::now();
         work();
         println!("{what}: {:?}", begun.elapsed());
+        begun.elapsed()
     };
-    println!("file: {} MB", retention::size(&store).unwrap() / 1_000_000);
-    timed("last levels of all cells", &|| {
-        let recalled = store.recall(std::slice::from_ref(&sweep)).unwrap();
-        assert_eq!(recalled.cells.len(), 80);
+    let cells: Vec<Cell> = sweep.cells().collect();
+    let latest = |limit| RunFilter { limit: Some(limit), ..RunFilter::default() };
+    let failures = FailureFilter { limit: 100, ..FailureFilter::default() };
+    timed("restart: last levels of all cells", &|| {
+        assert_eq!(store.recall(std::slice::from_ref(&sweep)).unwrap().cells.len(), 80);
     });
-    let latest = RunFilter { limit: Some(20), ..RunFilter::default() };
-    timed("the latest 20 runs", &|| assert_eq!(store.runs(&latest).unwrap().len(), 20));
-    timed("one whole run", &|| assert_eq!(store.run(4000).unwrap().unwrap().levels.len(), 80));
+    let asked = [
+        timed("trends of all cells", &|| {
+            for cell in &cells {
+                assert_eq!(store.moments(cell, (0, i64::MAX), 48).unwrap().len(), 48);
+            }
+        }),
+        timed("a year of one cell, thinned", &|| {
+            let moments = store.moments(&cells[40], (0, i64::MAX), 20_000).unwrap();
+            assert_eq!(moments.len(), 365 * 24);
+            assert!((250..=300).contains(&thin(&moments, 300).len()));
+        }),
+        timed("the latest 100 runs", &|| assert_eq!(store.runs(&latest(100)).unwrap().len(), 100)),
+        timed("one whole run", &|| assert_eq!(store.run(4000).unwrap().unwrap().levels.len(), 80)),
+        timed("failures", &|| assert!(store.failures(&failures).unwrap().is_empty())),
+    ];
+    assert!(asked.iter().all(|took| *took < Duration::from_millis(100)), "{asked:?}");
 }

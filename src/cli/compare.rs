@@ -19,7 +19,7 @@ use crate::{
 /// Flags of `compare`.
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// The run to compare with: its number, latest, previous, a date, "3 days ago", "last week"
+    /// The run to compare with: its number, latest, previous, a date, "last week", baseline:NAME
     #[arg(value_name = "A")]
     before: Selector,
     /// The run that is judged; A itself when two of its models or targets are compared
@@ -50,8 +50,9 @@ pub(super) struct CompareArgs {
     format: Format,
 }
 
+/// A verdict that a pipeline is to stop at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailOn {
+pub(super) enum FailOn {
     Worse,
     Improved,
     TooFewSamples,
@@ -84,19 +85,23 @@ pub(super) fn run(args: &CompareArgs) -> ExitCode {
         Format::Markdown => print(&comparison(&compared, Style::Markdown, args.changed_only)),
         Format::Json => print(&comparison_json(&compared).unwrap_or_default()),
     }
-    let met = args.fail_on.iter().filter(|verdict| {
+    if is_met(&args.fail_on, &compared) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// Whether any cell has one of these verdicts; says so.
+pub(super) fn is_met(fail_on: &[FailOn], compared: &Compared) -> bool {
+    let met = fail_on.iter().any(|verdict| {
         let verdict = match verdict {
             FailOn::Worse => Verdict::Worse,
             FailOn::Improved => Verdict::Improved,
             FailOn::TooFewSamples => Verdict::TooFewSamples,
         };
-        compared.cells.iter().any(|cell| cell.verdict == verdict)
+        compared.comparison.has(verdict)
     });
-    if met.count() > 0 {
+    if met {
         tell("a verdict of --fail-on was met");
-        return ExitCode::from(FAILED);
     }
-    ExitCode::SUCCESS
+    met
 }
 
 fn compared(args: &CompareArgs) -> Result<Compared, Refused> {
@@ -112,23 +117,36 @@ fn compared(args: &CompareArgs) -> Result<Compared, Refused> {
         };
         Part { model: choose(&args.models), target: choose(&args.targets) }
     };
-    let (pairs, unmatched_levels) = pair((&before, &part(false)), (&after, &part(true)));
+    compare_runs((&before, &part(false)), (&after, &part(true)), args.min_change)
+}
+
+/// Two runs, or parts of them, cell by cell.
+///
+/// # Errors
+/// They have nothing in common.
+pub(super) fn compare_runs(
+    before: (&SweepRecord, &Part),
+    after: (&SweepRecord, &Part),
+    min_change_percent: f64,
+) -> Result<Compared, Refused> {
+    let (pairs, unmatched_levels) = pair(before, after);
+    let (before, after) = (before.0, after.0);
     if pairs.is_empty() {
         return Err(failed(format!(
             "the runs have no like cells (target, model, prompt tokens, concurrency or rate)\n  run {}: {}\n  run {}: {}",
             before.listing.id,
-            held(&before),
+            held(before),
             after.listing.id,
-            held(&after)
+            held(after)
         )));
     }
     Ok(Compared {
         schema: "tokenprobe.comparison/1",
         before: named(&before.listing),
         after: named(&after.listing),
-        differences: differences(&before, &after),
-        cells: compare(pairs, args.min_change / 100.0),
-        min_change_percent: args.min_change,
+        differences: differences(before, after),
+        comparison: compare(pairs, min_change_percent / 100.0),
+        min_change_percent,
         unmatched_levels,
     })
 }
@@ -136,23 +154,23 @@ fn compared(args: &CompareArgs) -> Result<Compared, Refused> {
 /// Both runs. One that is named by its time is one of the sweep of the other, so that like is compared with like.
 fn find(args: &CompareArgs, store: &Store) -> Result<(RunListing, RunListing), Refused> {
     let now = Utc::now();
-    let find = |selector: Selector, sweep: Option<&str>| selector.find(store, sweep, now).map_err(failed);
+    let find = |selector: &Selector, sweep: Option<&str>| selector.find(store, sweep, now).map_err(failed);
     let given = args.sweep.as_deref();
-    let Some(after) = args.after else {
-        let run = find(args.before, given)?;
+    let Some(after) = &args.after else {
+        let run = find(&args.before, given)?;
         return Ok((run.clone(), run));
     };
-    if matches!(args.before, Selector::Id(_)) {
-        let before = find(args.before, None)?;
+    if matches!(args.before, Selector::Id(_) | Selector::Baseline(_)) {
+        let before = find(&args.before, None)?;
         let after = find(after, given.or(Some(&before.run.sweep)))?;
         return Ok((before, after));
     }
     let after = find(after, given)?;
-    let before = find(args.before, given.or(Some(&after.run.sweep)))?;
+    let before = find(&args.before, given.or(Some(&after.run.sweep)))?;
     Ok((before, after))
 }
 
-fn whole(store: &Store, listing: &RunListing) -> Result<SweepRecord, Refused> {
+pub(super) fn whole(store: &Store, listing: &RunListing) -> Result<SweepRecord, Refused> {
     store.run(listing.id).map_err(failed)?.ok_or_else(|| failed("the run was given up just now"))
 }
 

@@ -148,7 +148,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Refused {
 
 fn show(args: &HistoryArgs) -> Result<(), Refused> {
     let store = args.place.open()?;
-    let Some(selector) = args.run else {
+    let Some(selector) = &args.run else {
         let filter = RunFilter { sweep: args.sweep.clone(), limit: Some(args.limit), ..RunFilter::default() };
         let runs = store.runs(&filter).map_err(failed)?;
         match args.format {

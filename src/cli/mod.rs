@@ -3,12 +3,14 @@
 //! Exit codes: 0 fine; 1 ran, and something failed; 2 usage (clap's own); 78 bad configuration.
 
 mod adhoc;
+mod baseline;
 mod check;
 mod compare;
 mod demo;
 mod election;
 mod history;
 mod load;
+mod report;
 mod request;
 mod serve;
 mod simulate;
@@ -87,6 +89,10 @@ enum Command {
     History(Box<history::HistoryArgs>),
     /// Compare two runs of the archive cell by cell
     Compare(Box<compare::CompareArgs>),
+    /// Write one self-contained document of a run, or of a comparison of two
+    Report(Box<report::ReportArgs>),
+    /// Runs that others are compared with: save, list, delete
+    Baseline(Box<baseline::BaselineArgs>),
     /// Run the simulated model server alone
     Simulate(simulate::Args),
 }
@@ -108,6 +114,8 @@ impl Command {
             Self::Check(args) => check::run(*args).await,
             Self::History(args) => history::run(*args),
             Self::Compare(args) => compare::run(&args),
+            Self::Report(args) => report::run(&args),
+            Self::Baseline(args) => baseline::run(&args),
             Self::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await

@@ -51,8 +51,13 @@ pub(super) struct ServeArgs {
 /// Runs the daemon until it is told to stop.
 pub(super) async fn run(args: ServeArgs) -> ExitCode {
     let mut owned = JoinSet::new();
+    // What the demo keeps is given up when this function ends.
+    let mut _scratch = None;
     let loaded: Result<(Config, Source), String> = if args.demo {
-        super::demo::start(&mut owned).await.map(|config| (config, Source::BuiltIn))
+        super::demo::start(&mut owned).await.map(|(config, scratch)| {
+            _scratch = scratch;
+            (config, Source::BuiltIn)
+        })
     } else {
         load::config(Some(&args.config_file)).map(|config| (config, Source::File(args.config_file.clone())))
     };

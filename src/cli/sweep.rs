@@ -10,10 +10,13 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{
     FAILED, Refused,
     adhoc::{EndpointArgs, TimeoutArgs, arrivals, prefix_cache, prompt_language, temperature},
+    compare::{FailOn, compare_runs, is_met, whole},
+    history::failed,
     load, print, suggest, tell, terminated,
 };
 use crate::{
-    archive::{self, Keeper},
+    analysis::compare::CHANGE_MIN,
+    archive::{self, Keeper, Part, Selector, SweepRecord, baseline_name},
     arrivals::{Arrivals, Rate},
     budget::Governor,
     config::{
@@ -23,7 +26,7 @@ use crate::{
     measurement::FailureClass,
     probe::Endpoint,
     prompt::Prompts,
-    report::{Named, Style, csv, legend, sweep_json, table},
+    report::{Named, Style, comparison, comparison_json, csv, legend, sweep_json, table},
     sweep::{Event, Fleet, Prepared, Register, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
 
@@ -105,6 +108,12 @@ pub(super) struct SweepArgs {
     /// File to keep what is measured in; else that of the configuration file, if it names one
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Compare each run with this baseline (see `tokenprobe baseline`) of the archive
+    #[arg(long, value_name = "NAME", value_parser = baseline_name)]
+    baseline: Option<String>,
+    /// Exit with 1 when any cell has this verdict; may be given more than once
+    #[arg(long, value_name = "VERDICT", value_delimiter = ',', requires = "baseline")]
+    fail_on: Vec<FailOn>,
     /// Shape of the result
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     format: Format,
@@ -134,15 +143,58 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         Ok(plan) => plan,
         Err(refused) => return refused.exit(),
     };
-    let mut keeping = match Keeping::start(&plan.archive) {
-        Ok(keeping) => keeping,
+    let started = Keeping::start(&plan.archive).and_then(|keeping| {
+        let baseline = args.baseline.as_deref().map(|name| baseline(name, &plan.archive)).transpose()?;
+        Ok((keeping, baseline))
+    });
+    let (mut keeping, baseline) = match started {
+        Ok(started) => started,
         Err(refused) => return refused.exit(),
     };
     let code = run_all(&args, &plan, &mut keeping).await;
-    if let Some(keeping) = keeping {
-        keeping.finish().await;
+    let Some(keeping) = keeping else { return code };
+    let numbers = keeping.finish().await;
+    match baseline.map(|baseline| against(&args, &plan.archive, &baseline, &numbers)) {
+        Some(Err(refused)) => refused.exit(),
+        Some(Ok(true)) => ExitCode::from(FAILED),
+        Some(Ok(false)) | None => code,
     }
-    code
+}
+
+/// The run that the new ones are compared with: looked for before anything is measured.
+fn baseline(name: &str, archive: &ArchiveSettings) -> Result<SweepRecord, Refused> {
+    let path = archive.path.as_ref().ok_or_else(|| {
+        Refused::usage("--baseline needs an archive: give --archive FILE, or set path in [archive]")
+    })?;
+    let store = archive::open_existing(path).map_err(failed)?;
+    let listing = Selector::Baseline(name.to_owned()).find(&store, None, Utc::now()).map_err(failed)?;
+    whole(&store, &listing)
+}
+
+/// Compares the new runs with the baseline; whether a verdict of `--fail-on` was met.
+fn against(
+    args: &SweepArgs,
+    archive: &ArchiveSettings,
+    baseline: &SweepRecord,
+    numbers: &[i64],
+) -> Result<bool, Refused> {
+    let Some(path) = &archive.path else { return Ok(false) };
+    let store = archive::open_existing(path).map_err(failed)?;
+    let mut met = false;
+    for number in numbers {
+        let Some(record) = store.run(*number).map_err(failed)? else { continue };
+        let all = Part::default();
+        let compared = compare_runs((baseline, &all), (&record, &all), CHANGE_MIN * 100.0)?;
+        match args.format {
+            Format::Table => print(&format!("\n{}", comparison(&compared, Style::Text, false))),
+            Format::Markdown => print(&format!("\n{}", comparison(&compared, Style::Markdown, false))),
+            Format::Json => print(&comparison_json(&compared).unwrap_or_default()),
+            // Another table would not fit below the first.
+            Format::Csv => {}
+        }
+        met |= is_met(&args.fail_on, &compared);
+    }
+    Ok(met)
 }
 
 async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -> ExitCode {
@@ -205,16 +257,18 @@ impl Keeping {
     }
 
     /// Writes what is waiting and says under which numbers.
-    async fn finish(self) {
+    async fn finish(self) -> Vec<i64> {
         let standing = self.keeper.close(CLOSE_TIMEOUT).await;
         let dropped = standing.dropped_queue_full + standing.dropped_unwritten;
         if dropped > 0 {
             tell(&format!("warning: {dropped} entries could not be written to {}", self.path.display()));
         }
-        let Ok(store) = archive::open_existing(&self.path) else { return };
+        let Ok(store) = archive::open_existing(&self.path) else { return Vec::new() };
         let numbers = self.uids.iter().filter_map(|uid| store.run_number(uid).ok().flatten());
-        let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-        tell(&format!("archived in {} as run {}", self.path.display(), numbers.join(", ")));
+        let numbers: Vec<i64> = numbers.collect();
+        let told: Vec<String> = numbers.iter().map(i64::to_string).collect();
+        tell(&format!("archived in {} as run {}", self.path.display(), told.join(", ")));
+        numbers
     }
 }
 

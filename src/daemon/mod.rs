@@ -5,6 +5,7 @@
 //! they hold (their plan, their permits) they hold until they end, whatever is reloaded meanwhile.
 
 mod agenda;
+mod display;
 mod heartbeat;
 mod history;
 mod leadership;
@@ -28,7 +29,7 @@ use crate::{
     config::{Config, Shard},
     election::{self, Election},
     metrics::Metrics,
-    server::{Command, Readiness, Surface, Web},
+    server::{Command, Memory, Readiness, Surface, Web},
     sweep::{Fleet, Register},
 };
 
@@ -108,6 +109,7 @@ impl Daemon {
             lifecycle: options.lifecycle,
             probes: options.probes,
             web: options.web,
+            memory: Memory::new(config.archive.path.clone()),
         };
         let Options { auto_reload, shard, election, .. } = options;
         let daemon = Self {

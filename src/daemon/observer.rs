@@ -8,18 +8,19 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::watch;
 
+use super::display::Display;
 use crate::{
     analysis::{Finding, LevelSummary},
     archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
     cell::{Cell, Load},
-    config::Config,
+    config::{Config, Sweep},
     measurement::{Failure, Measurement},
     metrics::{
         BudgetScope, CellMetrics, Endpoint, Ladder, LadderMetrics, Layout, LevelSkip, Metrics, SkipReason,
-        SweepMetrics, SweepModel, SweepResult,
+        SweepMetrics, SweepResult,
     },
-    server::{BudgetStatus, CellStatus, Status, SweepStatus},
+    server::{BudgetStatus, CellStatus, LadderStatus, LevelName, Progress, Status},
     sweep::{Cause, DELAY_BOUNDS, Event, LadderReport, Role},
 };
 
@@ -30,7 +31,7 @@ pub(super) struct Observer {
     cells: HashMap<Cell, CellMetrics>,
     sweeps: HashMap<Arc<str>, SweepMetrics>,
     ladders: HashMap<Ladder, LadderMetrics>,
-    status: watch::Sender<Arc<Status>>,
+    display: Display,
     /// The first failure of every level that is running, for its line in the log.
     first_failures: HashMap<Arc<Cell>, Failure>,
     prices: HashMap<Endpoint, Price>,
@@ -47,7 +48,7 @@ impl Observer {
             cells: HashMap::new(),
             sweeps: HashMap::new(),
             ladders: HashMap::new(),
-            status: watch::Sender::new(Arc::new(Status::new(now))),
+            display: Display::new(now),
             first_failures: HashMap::new(),
             prices: HashMap::new(),
             currency: Arc::default(),
@@ -65,7 +66,7 @@ impl Observer {
     /// Whether this replica probes, where there are several.
     pub(super) fn leads(&self, leads: bool) {
         self.metrics.set_leader(leads);
-        self.show(|status| status.leader = Some(leads));
+        self.display.show(|status| status.leader = Some(leads));
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -74,27 +75,7 @@ impl Observer {
 
     /// What the page shows, as it is now and will be.
     pub(super) fn status(&self) -> watch::Receiver<Arc<Status>> {
-        self.status.subscribe()
-    }
-
-    fn show(&self, change: impl FnOnce(&mut Status)) {
-        self.status.send_modify(|status| change(Arc::make_mut(status)));
-    }
-
-    fn show_sweep(&self, name: &str, change: impl FnOnce(&mut SweepStatus)) {
-        self.show(|status| {
-            if let Some(sweep) = status.sweeps.iter_mut().find(|sweep| *sweep.name == *name) {
-                change(sweep);
-            }
-        });
-    }
-
-    fn show_cell(&self, cell: &Cell, latest: CellStatus) {
-        self.show(|status| {
-            if let Some(slot) = status.cells.iter_mut().find(|status| status.is_of(cell)) {
-                *slot = latest;
-            }
-        });
+        self.display.status()
     }
 
     /// Lays out the series of a configuration; what it no longer names is forgotten.
@@ -123,7 +104,7 @@ impl Observer {
                 self.cells.insert(cell, metrics);
             }
         }
-        self.show(|status| adopt_status(status, config));
+        self.display.adopt(config);
     }
 
     /// Shows what an earlier program measured, with its times: never as something observed now.
@@ -132,9 +113,10 @@ impl Observer {
             if let Some(metrics) = self.cells.get(cell) {
                 metrics.level(summary);
             }
-            self.show_cell(cell, CellStatus::measured(cell, summary, *ended_at));
+            self.display.cell(cell, CellStatus::measured(cell, summary, *ended_at));
         }
         for RecalledLadder { cell, row } in &recalled.ladders {
+            self.display.recall_ladder(cell, row);
             if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
                 metrics.concluded(row.knee(), row.safe_concurrency);
                 metrics.safe_at(row.safe_rate());
@@ -148,7 +130,7 @@ impl Observer {
             let result = sweep.last_ended.as_ref().and_then(|(.., result)| {
                 SweepResult::ALL.iter().copied().find(|each| each.as_str() == result)
             });
-            self.show_sweep(&sweep.sweep, |status| {
+            self.display.sweep(&sweep.sweep, |status| {
                 status.last_start = Some(sweep.last_start);
                 status.last_end = sweep.last_ended.as_ref().map(|(_, ended_at, _)| *ended_at);
                 status.last_result = result;
@@ -157,17 +139,22 @@ impl Observer {
     }
 
     /// A sweep started; the schedule asked for it at `due`, unless it was a person.
-    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, due: Option<DateTime<Utc>>) {
+    pub(super) fn started(&mut self, sweep: &Sweep, at: DateTime<Utc>, due: Option<DateTime<Utc>>) {
         let delay = due.map(|due| (at - due).to_std().unwrap_or_default());
-        if let Some(metrics) = self.sweeps.get(sweep) {
+        let name = &sweep.name;
+        if let Some(metrics) = self.sweeps.get(name) {
             metrics.started(at, delay);
         }
-        self.show_sweep(sweep, |status| {
+        let levels = u32::try_from(sweep.cells().count()).unwrap_or(u32::MAX);
+        let requests = levels.saturating_mul(sweep.level.requests);
+        self.display.sweep(name, |status| {
             status.running = true;
             status.last_start = Some(at);
+            status.progress = Some(Progress { levels, requests, ..Progress::default() });
         });
+        self.display.changed();
         let due = due.map(|due| due.to_rfc3339_opts(SecondsFormat::Millis, true));
-        tracing::info!(%sweep, due, delay = ?delay.unwrap_or_default(), "sweep started");
+        tracing::info!(sweep = %name, due, delay = ?delay.unwrap_or_default(), "sweep started");
     }
 
     /// A sweep ended.
@@ -181,11 +168,13 @@ impl Observer {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.ended(at, duration, result);
         }
-        self.show_sweep(sweep, |status| {
+        self.display.sweep(sweep, |status| {
             status.running = false;
             status.last_end = Some(at);
             status.last_result = Some(result);
+            status.progress = None;
         });
+        self.display.changed();
         tracing::info!(%sweep, %result, ?duration, "sweep ended");
     }
 
@@ -199,7 +188,8 @@ impl Observer {
 
     /// A sweep was paused or resumed by hand.
     pub(super) fn paused(&mut self, sweep: &Arc<str>, paused: bool) {
-        self.show_sweep(sweep, |status| status.paused = paused);
+        self.display.sweep(sweep, |status| status.paused = paused);
+        self.display.changed();
         tracing::info!(%sweep, paused, "sweep paused or resumed");
     }
 
@@ -215,7 +205,7 @@ impl Observer {
             limit: *limit,
             remaining: *left,
         });
-        self.show(|status| status.budgets = shown.collect());
+        self.display.show(|status| status.budgets = shown.collect());
     }
 
     /// A cap is reached: told once a period, however much is skipped for it.
@@ -249,7 +239,7 @@ impl Observer {
             if let Some(metrics) = self.sweeps.get(sweep) {
                 metrics.scheduled(Some(*next), *interval);
             }
-            self.show_sweep(sweep, |status| status.next_start = Some(*next));
+            self.display.sweep(sweep, |status| status.next_start = Some(*next));
         }
     }
 
@@ -265,11 +255,15 @@ impl Observer {
         match event {
             Event::LevelStarted { cell, requests } => {
                 self.first_failures.remove(&cell);
+                self.display.progress(&cell.sweep, |progress| progress.level = Some(LevelName::of(&cell)));
                 tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
                     prompt_tokens = cell.prompt_tokens, load = %cell.load(), requests, "level started");
             }
             Event::Probed { cell, role, measurement, trace_id } => {
                 self.charge(&cell, &measurement);
+                if role == Role::Measured {
+                    self.display.progress(&cell.sweep, Progress::request_ended);
+                }
                 if let Some(metrics) = self.cells.get(&*cell) {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
@@ -300,7 +294,8 @@ impl Observer {
                     metrics.not_sent(summary.offered.map_or(0, |offered| offered.overflow));
                 }
                 self.metrics.observe_client_delays(&delays);
-                self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
+                self.display.cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
+                self.display.progress(&cell.sweep, Progress::level_ended);
                 log_level(&cell, &summary, self.first_failures.remove(&cell).as_ref());
             }
             Event::LevelNotRun { cell, cause } => self.not_run(&cell, &cause),
@@ -312,6 +307,7 @@ impl Observer {
         if let Cause::Budget(exhausted) = cause {
             self.exhausted(exhausted, Utc::now());
         }
+        self.display.progress(&cell.sweep, Progress::level_ended);
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
             prompt_tokens = cell.prompt_tokens, load = %cell.load(), reason = %cause, "level not run");
         let skip = match cause {
@@ -328,20 +324,14 @@ impl Observer {
             metrics.levels_skipped(skip, 1);
         }
         // What an earlier run said of a level that could not be run now no longer holds.
+        self.display.cell(cell, CellStatus::left_out(cell, cause.to_string()));
         if let Some(metrics) = self.cells.get(cell) {
             metrics.forget_level();
         }
     }
 
     fn concluded(&mut self, report: &LadderReport) {
-        let ladder = Ladder {
-            sweep_model: SweepModel {
-                sweep: report.sweep.clone(),
-                target: report.target.clone(),
-                model: report.model.clone(),
-            },
-            prompt_tokens: report.prompt_tokens,
-        };
+        let ladder = Ladder::new(&report.sweep, &report.target, &report.model, report.prompt_tokens);
         let Some(metrics) = self.ladders.get(&ladder) else { return };
         if report.levels.iter().any(|level| level.incomplete) || report.levels.is_empty() {
             return;
@@ -349,33 +339,9 @@ impl Observer {
         metrics.concluded(report.knee, report.safe_concurrency);
         metrics.safe_at(report.safe_rate);
         metrics.found(|name| report.findings.iter().any(|found| found.finding.as_str() == name));
+        self.display.ladder(LadderStatus::of(report, Utc::now()));
         log_ladder(report);
     }
-}
-
-/// Goes over to a configuration's sweeps and cells; what is known of those that stay is kept.
-fn adopt_status(status: &mut Status, config: &Config) {
-    let sweeps = config.sweeps.iter().map(|sweep| {
-        let known = status.sweeps.iter().find(|known| known.name == sweep.name).cloned();
-        SweepStatus {
-            schedule: sweep.schedule.to_string(),
-            ..known.unwrap_or_else(|| SweepStatus {
-                name: sweep.name.clone(),
-                schedule: String::new(),
-                running: false,
-                paused: false,
-                last_start: None,
-                last_end: None,
-                last_result: None,
-                next_start: None,
-            })
-        }
-    });
-    let cells = config.cells().into_iter().map(|cell| {
-        let known = status.cells.iter().find(|known| known.is_of(&cell)).cloned();
-        known.unwrap_or_else(|| CellStatus::unmeasured(&cell))
-    });
-    (status.sweeps, status.cells) = (sweeps.collect(), cells.collect());
 }
 
 /// One line a ladder: what it says about capacity, and what was found.

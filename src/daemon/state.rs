@@ -272,7 +272,7 @@ impl State {
 
     fn start(&mut self, sweep: Arc<Sweep>, due: Option<DateTime<Utc>>) {
         let now = Utc::now();
-        self.observer.started(&sweep.name, now, due);
+        self.observer.started(&sweep, now, due);
         self.history.started(&sweep, now);
         let paused = Arc::new(AtomicBool::new(false));
         let run = Run {

@@ -89,6 +89,15 @@ impl From<&Cell> for Ladder {
     }
 }
 
+impl Ladder {
+    /// By what its cells share.
+    #[must_use]
+    pub fn new(sweep: &Arc<str>, target: &Arc<str>, model: &Arc<str>, prompt_tokens: u32) -> Self {
+        let sweep_model = SweepModel { sweep: sweep.clone(), target: target.clone(), model: model.clone() };
+        Self { sweep_model, prompt_tokens }
+    }
+}
+
 impl From<&Cell> for Endpoint {
     fn from(cell: &Cell) -> Self {
         Self { target: cell.target.clone(), model: cell.model.clone() }

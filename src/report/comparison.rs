@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Style;
 use crate::{
-    analysis::compare::{CellComparison, Change, Verdict},
+    analysis::compare::{CellComparison, Change, Comparison, OverallChange, Verdict},
     archive::{Difference, LikeCell},
     cell::Load,
 };
@@ -23,8 +23,9 @@ pub struct Compared {
     pub after: RunName,
     /// Settings in which they differ.
     pub differences: Vec<Difference>,
-    /// What changed, cell by cell.
-    pub cells: Vec<CellComparison<LikeCell>>,
+    /// What changed, over all and cell by cell.
+    #[serde(flatten)]
+    pub comparison: Comparison<LikeCell>,
     /// Smallest change of a latency or speed that is called one, in percent.
     pub min_change_percent: f64,
     /// Levels of either run that the other has no like of.
@@ -68,6 +69,9 @@ pub fn comparison(compared: &Compared, style: Style, changed_only: bool) -> Stri
     }
     let _ = writeln!(out, "\n{}\n", cells(compared, style, changed_only));
     let _ = writeln!(out, "{}", totals(compared));
+    for line in overall(&compared.comparison) {
+        let _ = writeln!(out, "{line}");
+    }
     let _ = writeln!(
         out,
         "difference: median of all differences between a sample after and one before, with its 95% interval; p: \
@@ -99,7 +103,7 @@ fn cells(compared: &Compared, style: Style, changed_only: bool) -> String {
         "effect",
         "verdict",
     ]);
-    for cell in &compared.cells {
+    for cell in &compared.comparison.cells {
         for row in rows(cell) {
             let dull = matches!(row.verdict, Some(Verdict::Unchanged | Verdict::TooFewSamples) | None);
             if !(changed_only && dull) {
@@ -186,11 +190,26 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:+.1}%", share * 100.0))
 }
 
-fn totals(compared: &Compared) -> String {
-    let of = |verdict| compared.cells.iter().filter(|cell| cell.verdict == verdict).count();
+/// What all cells taken together say, a sentence a quantity.
+pub(crate) fn overall(comparison: &Comparison<LikeCell>) -> Vec<String> {
+    let told = |name: &str, change: &OverallChange| {
+        let OverallChange { cells, relative, p_value, verdict } = change;
+        let p = if *p_value < 1e-4 { "<0.0001".to_owned() } else { format!("{p_value:.4}") };
+        format!(
+            "{name} over {cells} cells taken together: {:+.1}%, p {p}: {}",
+            relative * 100.0,
+            verdict.as_str()
+        )
+    };
+    let quantities = [("TTFT", &comparison.overall_ttft), ("TPOT", &comparison.overall_tpot)];
+    quantities.into_iter().filter_map(|(name, change)| Some(told(name, change.as_ref()?))).collect()
+}
+
+pub(super) fn totals(compared: &Compared) -> String {
+    let of = |verdict| compared.comparison.cells.iter().filter(|cell| cell.verdict == verdict).count();
     let mut line = format!(
         "{} cells: {} worse, {} improved, {} unchanged, {} with too few samples",
-        compared.cells.len(),
+        compared.comparison.cells.len(),
         of(Verdict::Worse),
         of(Verdict::Improved),
         of(Verdict::Unchanged),

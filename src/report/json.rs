@@ -175,13 +175,23 @@ struct Summary {
 /// # Errors
 /// Never in practice: the types hold nothing that JSON cannot.
 pub fn sweep_json(named: &Named<'_>) -> serde_json::Result<String> {
-    serde_json::to_string(&Sweep {
+    serde_json::to_string(&sweep(named))
+}
+
+/// One sweep's JSON object, to be put into another.
+#[must_use]
+pub fn sweep_value(named: &Named<'_>) -> serde_json::Value {
+    serde_json::to_value(sweep(named)).unwrap_or_default()
+}
+
+fn sweep<'a>(named: &Named<'a>) -> Sweep<'a> {
+    Sweep {
         schema: "tokenprobe.sweep/1",
         sweep: named.sweep,
         started_at: named.started_at,
         incomplete: named.report.result == SweepResult::Aborted,
         ladders: named.report.ladders.iter().map(ladder).collect(),
-    })
+    }
 }
 
 /// One ladder as its object in the sweep's, without its levels: what the archive keeps beside them.
@@ -192,6 +202,12 @@ pub fn ladder_value(report: &LadderReport) -> serde_json::Value {
         members.remove("levels");
     }
     value
+}
+
+/// Findings as in the sweep's object.
+#[must_use]
+pub fn findings_value(found: &[Found]) -> serde_json::Value {
+    serde_json::to_value(found.iter().map(finding).collect::<Vec<_>>()).unwrap_or_default()
 }
 
 fn ladder(report: &LadderReport) -> Ladder<'_> {

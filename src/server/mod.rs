@@ -1,10 +1,16 @@
 //! The HTTP surface: metrics, health, readiness, reload, the status page and its JSON.
 //!
 //! Shows what others measured and passes on what a user asks for. It knows nothing of probes or the configuration:
-//! it reads [`Metrics`] and the latest [`Status`], and sends [`Command`]s to the daemon. No request waits for a probe.
+//! it reads [`Metrics`], the latest [`Status`] and the archive's file, and sends [`Command`]s to the daemon. No page
+//! waits for a probe.
 
+mod api;
 mod connections;
+mod control;
+mod memory;
+mod models;
 mod page;
+mod pages;
 mod probe;
 mod scrape;
 mod status;
@@ -16,23 +22,26 @@ mod tests;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
-    Json, Router,
-    body::Body,
-    extract::{Path, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    Router,
+    extract::State,
+    http::StatusCode,
     middleware,
-    response::{IntoResponse, Response},
     routing::{get, post},
 };
-use chrono::Utc;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
 };
 
 use self::scrape::Scrapes;
-pub use self::web::Web;
-pub use status::{BudgetStatus, CellStatus, Latency, Status, SweepStatus};
+pub use self::{
+    memory::Memory,
+    status::{
+        BudgetStatus, CellStatus, LadderStatus, Latency, LevelName, ObjectiveStatus, Progress, Status,
+        SweepStatus,
+    },
+    web::Web,
+};
 
 use crate::{measurement::Measurement, metrics::Metrics};
 
@@ -125,10 +134,9 @@ pub struct Surface {
     pub probes: bool,
     /// TLS, credentials and headers.
     pub web: Web,
+    /// Where history is read.
+    pub memory: Memory,
 }
-
-/// How long a user waits for the daemon's answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves on a listener until `shutdown` resolves, then lets running answers end, for a few seconds at most.
 pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Future<Output = ()>) {
@@ -140,8 +148,6 @@ pub async fn serve(listener: TcpListener, surface: Surface, shutdown: impl Futur
 /// Every path.
 pub fn router(surface: Surface) -> Router {
     Router::new()
-        .route("/", get(index))
-        .route("/page.css", get(style))
         .merge(
             Router::new()
                 .route("/metrics", get(scrape::scrape))
@@ -150,15 +156,20 @@ pub fn router(surface: Surface) -> Router {
         .route("/probe", get(probe::probe))
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
-        .route("/-/reload", post(reload))
-        .route("/api/v1/status", get(status_json))
-        .route("/api/v1/sweeps/{name}/run", post(run_sweep))
-        .route("/api/v1/sweeps/{name}/pause", post(pause_sweep))
-        .route("/api/v1/sweeps/{name}/resume", post(resume_sweep))
+        .route("/-/reload", post(control::reload))
+        .merge(pages::router())
+        .merge(api::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
+}
+
+impl Surface {
+    /// Whether a request may change something.
+    fn may_change(&self) -> bool {
+        self.lifecycle || self.web.asks_for_credential()
+    }
 }
 
 async fn healthy() -> &'static str {
@@ -173,153 +184,23 @@ async fn ready(State(surface): State<Surface>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn reload(State(surface): State<Surface>, headers: HeaderMap) -> Response {
-    let answer = ask(&surface, &headers, |reply| Command::Reload { reply }).await;
-    match answer {
-        Ok(Ok(())) => "configuration reloaded\n".into_response(),
-        Ok(Err(error)) => {
-            let text = format!("the old configuration stays in force:\n{error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-async fn run_sweep(State(surface): State<Surface>, Path(name): Path<String>, headers: HeaderMap) -> Response {
-    let answer = ask(&surface, &headers, |reply| Command::RunSweep { name: name.clone(), reply }).await;
-    match answer {
-        Ok(RunAnswer::Started) => (StatusCode::ACCEPTED, format!("sweep {name} starts\n")).into_response(),
-        Ok(RunAnswer::Unknown) => unknown_sweep(&name),
-        Ok(RunAnswer::Refused(why)) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-async fn pause_sweep(
-    State(surface): State<Surface>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    let word = "paused: it starts no more, and a run that is under way ends before its next level";
-    set_paused(&surface, &headers, name, true, word).await
-}
-
-async fn resume_sweep(
-    State(surface): State<Surface>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    set_paused(&surface, &headers, name, false, "resumed: it starts when it is due next").await
-}
-
-async fn set_paused(
-    surface: &Surface,
-    headers: &HeaderMap,
-    name: String,
-    paused: bool,
-    word: &str,
-) -> Response {
-    let answer =
-        ask(surface, headers, |reply| Command::PauseSweep { name: name.clone(), paused, reply }).await;
-    match answer {
-        Ok(true) => format!("sweep {name} is {word}\n").into_response(),
-        Ok(false) => unknown_sweep(&name),
-        Err(refusal) => refusal.into_response(),
-    }
-}
-
-fn unknown_sweep(name: &str) -> Response {
-    let text = format!("there is no sweep named {name}; /api/v1/status lists them\n");
-    (StatusCode::NOT_FOUND, text).into_response()
-}
-
-/// Passes a command on and waits for the answer; refuses it where changes are not allowed.
-async fn ask<T>(
-    surface: &Surface,
-    headers: &HeaderMap,
-    command: impl FnOnce(oneshot::Sender<T>) -> Command,
-) -> Result<T, (StatusCode, &'static str)> {
-    if !surface.lifecycle && !surface.web.asks_for_credential() {
-        return Err((
-            StatusCode::FORBIDDEN,
-            "requests that change something are off: start tokenprobe with --web.enable-lifecycle, or with a \
-             --web.config.file that asks for a credential, to allow them\n",
-        ));
-    }
-    if from_another_site(headers) {
-        return Err((StatusCode::FORBIDDEN, "refused: a page of another site sent this request\n"));
-    }
-    let (reply, answer) = oneshot::channel();
-    if surface.commands.try_send(command(reply)).is_err() {
-        return Err((StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is busy or shutting down: try again\n"));
-    }
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) => Err((StatusCode::SERVICE_UNAVAILABLE, "tokenprobe is shutting down\n")),
-        Err(_) => {
-            Err((StatusCode::GATEWAY_TIMEOUT, "no answer within 30 s: the log says what became of it\n"))
-        }
-    }
-}
-
-/// A browser says where a request comes from; a form on some web page must not reload the prober of whoever looks at it.
-fn from_another_site(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    matches!(site, Some(site) if site != b"same-origin" && site != b"none")
-}
-
-async fn status_json(State(surface): State<Surface>) -> Json<Arc<Status>> {
-    Json(surface.status.borrow().clone())
-}
-
-async fn index(State(surface): State<Surface>) -> Response {
-    let status = surface.status.borrow().clone();
-    let readiness = *surface.readiness.borrow();
-    let mut response = Response::new(Body::from(page::render(&status, readiness, Utc::now())));
-    let fixed = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ),
-    ];
-    set(response.headers_mut(), fixed);
-    response
-}
-
-async fn style() -> Response {
-    let mut response = Response::new(Body::from(page::STYLE));
-    let fixed =
-        [(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    set(response.headers_mut(), fixed);
-    response
-}
-
-fn set<const N: usize>(headers: &mut HeaderMap, fixed: [(HeaderName, &'static str); N]) {
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-}
-
-async fn method_not_allowed() -> (StatusCode, &'static str) {
-    (StatusCode::METHOD_NOT_ALLOWED, "this path is not asked so: the header `allow` says how\n")
-}
-
 async fn not_found() -> (StatusCode, &'static str) {
     (
         StatusCode::NOT_FOUND,
         "not found; there are:\n\
-         GET  /                           status page\n\
+         GET  /                           status page; /failures, /runs, /configuration\n\
          GET  /metrics                    for Prometheus\n\
          GET  /probe?target=T&model=M     one probe now, for a scrape (--web.enable-probe)\n\
          GET  /-/healthy                  the process runs\n\
          GET  /-/ready                    the schedule runs\n\
          POST /-/reload                   read the configuration again\n\
          GET  /api/v1/status              what the page shows, as JSON\n\
+         GET  /api/v1/openapi.json        everything under /api/v1\n\
          POST /api/v1/sweeps/{name}/run   run a sweep now\n\
          POST /api/v1/sweeps/{name}/pause, POST /api/v1/sweeps/{name}/resume\n",
     )
+}
+
+async fn method_not_allowed() -> (StatusCode, &'static str) {
+    (StatusCode::METHOD_NOT_ALLOWED, "this path is not asked so: the header `allow` says how\n")
 }

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use super::{Command, Demanded, Surface, from_another_site};
+use super::{Command, Demanded, Surface, control::from_another_site};
 use crate::{measurement::Measurement, metrics};
 
 /// Taken off the scrape's own timeout, for the answer to get there.

@@ -1,12 +1,14 @@
-//! The page and the small decisions of the surface.
+//! The small decisions of the surface, and its wire types.
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, TimeDelta};
+use chrono::{DateTime, TimeDelta, Utc};
+
+use axum::http::{HeaderMap, HeaderValue, header};
 
 use super::{scrape::accepts_gzip, *};
 use crate::{
-    analysis::{LevelSummary, PercentileIntervals, Percentiles},
+    analysis::{Basis, Finding, Found, LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -34,41 +36,6 @@ fn gzip_is_used_only_where_it_is_accepted() {
 }
 
 #[test]
-fn the_page_shows_what_was_measured() {
-    let page = page(&status());
-    insta::assert_snapshot!(page);
-}
-
-#[test]
-fn the_page_marks_percentiles_that_rest_on_too_few_samples() {
-    let marks = |count| {
-        let mut status = status();
-        status.cells = vec![CellStatus::measured(&cell(), &summary(count), now())];
-        page(&status).matches("title=\"only").count()
-    };
-    assert_eq!(marks(8), 2, "P95 and P99");
-    assert_eq!(marks(40), 1, "P99");
-    assert_eq!(marks(100), 0);
-}
-
-#[test]
-fn names_cannot_become_markup() {
-    let mut status = status();
-    let odd = Cell { model: "<b onload='x'>\"&".into(), ..cell() };
-    status.cells = vec![CellStatus::measured(&odd, &summary(8), now())];
-    status.sweeps[0].name = "<script>".into();
-    let page = page(&status);
-    assert!(page.contains("&lt;b onload=&#39;x&#39;&gt;&quot;&amp;") && page.contains("&lt;script&gt;"));
-    assert!(!page.contains("<b ") && !page.contains("<script"));
-}
-
-#[test]
-fn an_empty_status_says_what_is_missing() {
-    let page = page(&Status::new(now()));
-    assert!(page.contains("No sweep is configured.") && page.contains("Nothing is measured yet"));
-}
-
-#[test]
 fn the_json_has_the_names_of_the_sweep_report() {
     let json = serde_json::to_value(status()).unwrap();
     let cell = &json["cells"][0];
@@ -77,18 +44,16 @@ fn the_json_has_the_names_of_the_sweep_report() {
     assert_eq!(cell["failures"], serde_json::json!({"rate_limited": 2}));
     assert_eq!(cell["measured_at"], "2025-01-02T03:03:05.000Z");
     assert_eq!(json["cells"][1]["ttft_seconds"], serde_json::Value::Null);
+    assert_eq!(json["cells"][1]["not_run"], "2 of 42 requests failed at concurrency 8");
+    assert_eq!(json["ladders"][0]["findings"][0]["finding"], "throughput_knee");
     assert_eq!(json["sweeps"][0]["last_result"], "completed");
 }
 
-fn page(status: &Status) -> String {
-    page::render(status, Readiness::Ready, now())
-}
-
-fn now() -> DateTime<Utc> {
+pub(super) fn now() -> DateTime<Utc> {
     DateTime::parse_from_rfc3339("2025-01-02T03:04:05Z").unwrap().to_utc()
 }
 
-fn cell() -> Cell {
+pub(super) fn cell() -> Cell {
     Cell {
         sweep: "hourly".into(),
         target: "gateway".into(),
@@ -99,7 +64,7 @@ fn cell() -> Cell {
     }
 }
 
-fn summary(count: usize) -> LevelSummary {
+pub(super) fn summary(count: usize) -> LevelSummary {
     LevelSummary {
         concurrency: 8,
         requests: 42,
@@ -134,10 +99,29 @@ fn summary(count: usize) -> LevelSummary {
     }
 }
 
-fn status() -> Status {
+pub(super) fn status() -> Status {
     let minutes = |minutes| Some(now() + TimeDelta::minutes(minutes));
+    let evidence = [("gain".into(), 0.12), ("ttft_p95_seconds".into(), 0.3)].into();
     Status {
-        leader: None,
+        ladders: vec![LadderStatus {
+            sweep: "hourly".into(),
+            target: "gateway".into(),
+            model: "org/model:1".into(),
+            prompt_tokens: 16_000,
+            ended_at: now() - TimeDelta::minutes(1),
+            state: "found".into(),
+            knee_concurrency: Some(8),
+            safe_concurrency: Some(5),
+            knee_requests_per_second: None,
+            safe_requests_per_second: None,
+            findings: vec![Found {
+                finding: Finding::ThroughputKnee,
+                level: Some(8),
+                rate: None,
+                evidence,
+                basis: Basis::Observed,
+            }],
+        }],
         version: "1.2.3",
         started_at: now() - TimeDelta::hours(30),
         sweeps: vec![SweepStatus {
@@ -149,10 +133,16 @@ fn status() -> Status {
             last_end: minutes(-1),
             last_result: Some(SweepResult::Completed),
             next_start: minutes(56),
+            objectives: ObjectiveStatus { ttft_seconds: Some(0.25), ..ObjectiveStatus::default() },
+            ..SweepStatus::unstarted("hourly".into())
         }],
         cells: vec![
             CellStatus::measured(&cell(), &summary(40), now() - TimeDelta::minutes(1)),
-            CellStatus::unmeasured(&Cell { concurrency: 16, ..cell() }),
+            CellStatus::left_out(
+                &Cell { concurrency: 16, ..cell() },
+                "2 of 42 requests failed at concurrency 8".into(),
+            ),
+            CellStatus::unmeasured(&Cell { concurrency: 32, ..cell() }),
         ],
         budgets: vec![BudgetStatus {
             scope: "target:<b>".into(),
@@ -161,5 +151,6 @@ fn status() -> Status {
             limit: 1000.0,
             remaining: 0.0,
         }],
+        ..Status::new(now())
     }
 }

@@ -29,6 +29,7 @@ mod guard;
 mod harness;
 mod levels;
 mod on_demand;
+mod openapi;
 mod rates;
 mod readme;
 mod runaway;

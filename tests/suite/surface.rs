@@ -5,7 +5,7 @@ use std::{io::Read as _, net::SocketAddr, sync::Arc, time::Duration};
 use reqwest::{Client, Method, Response, StatusCode};
 use tokenprobe::{
     metrics::{Layout, Metrics},
-    server::{Command, Readiness, RunAnswer, Status, Surface, Web, serve},
+    server::{Command, Memory, Readiness, RunAnswer, Status, Surface, Web, serve},
     sweep::Register,
 };
 use tokio::{
@@ -42,6 +42,7 @@ async fn served(lifecycle: bool) -> Served {
         lifecycle,
         probes: false,
         web: Web::open(),
+        memory: Memory::new(None),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -165,23 +166,46 @@ async fn a_sweep_is_run_by_name() {
 }
 
 #[tokio::test]
-async fn the_page_brings_nothing_from_elsewhere_and_runs_nothing() {
+async fn the_page_brings_nothing_from_elsewhere() {
     let served = served(false).await;
     let page = served.get("/").await;
     assert_eq!(page.status(), StatusCode::OK);
     let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(
-        policy.starts_with("default-src 'none'; style-src 'self'") && !policy.contains("unsafe"),
-        "{policy}"
-    );
+    assert!(policy.starts_with("default-src 'none'; style-src 'self'; script-src 'self'"), "{policy}");
+    assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"), "{policy}");
     let page = page.text().await.unwrap();
-    for forbidden in ["http://", "https://", "<script", "<style", " style="] {
+    for forbidden in ["http://", "https://", "<style", " style=", " onclick=", "javascript:"] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
-    let style = served.get("/page.css").await;
-    assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
+    assert_eq!(page.matches("<script").count(), 1);
+    let assets = [
+        ("/page.css", "text/css; charset=utf-8"),
+        ("/live.js", "text/javascript; charset=utf-8"),
+        ("/icon.svg", "image/svg+xml"),
+    ];
+    for (path, kind) in assets {
+        assert_eq!(served.get(path).await.headers()["content-type"], kind);
+        assert!(page.contains(path.trim_start_matches('/')), "{path}");
+    }
     let status: serde_json::Value = served.get("/api/v1/status").await.json().await.unwrap();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test]
+async fn a_form_leads_back_to_the_page() {
+    let mut served = served(true).await;
+    let mut commands = std::mem::replace(&mut served.commands, mpsc::channel(1).1);
+    served.tasks.spawn(async move {
+        while let Some(Command::PauseSweep { reply, .. }) = commands.recv().await {
+            reply.send(true).unwrap();
+        }
+    });
+    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let url = format!("http://{}/api/v1/sweeps/a%20b/pause", served.address);
+    let response = client.post(&url).header("accept", "text/html,*/*;q=0.8").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    let there = response.url().join(response.headers()["location"].to_str().unwrap()).unwrap();
+    assert_eq!(there.path(), "/");
 }
 
 #[tokio::test]

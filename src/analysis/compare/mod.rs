@@ -4,8 +4,12 @@
 //! Hodges-Lehmann shift with its interval. Failures are compared by Fisher's exact test. All tests of a comparison
 //! share one error budget (Holm): of comparisons in which nothing changed, at most one in a hundred says anything
 //! did, and half of those say worse. A change must also be large enough to matter.
+//!
+//! What changes an endpoint mostly changes all its cells, and one cell of some hundred samples cannot tell ten percent
+//! from chance where latencies scatter: beside the cells' own tests, one over all of them takes their ranks together.
 
 mod distribution;
+mod overall;
 mod proportion;
 mod rank;
 
@@ -15,6 +19,7 @@ mod tests;
 use serde::Serialize;
 
 pub use distribution::Distribution;
+pub use overall::OverallChange;
 
 /// Share of comparisons of equals in which anything may be called changed.
 const ALPHA: f64 = 0.01;
@@ -134,14 +139,42 @@ impl Verdict {
     }
 }
 
+/// What became of two runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison<K> {
+    /// Time to first token over all cells taken together; `None` with fewer than two that have samples enough.
+    pub overall_ttft: Option<OverallChange>,
+    /// Time per output token over all cells taken together.
+    pub overall_tpot: Option<OverallChange>,
+    /// Each cell.
+    pub cells: Vec<CellComparison<K>>,
+}
+
+impl<K> Comparison<K> {
+    /// Whether a cell, or all of them taken together, has this verdict.
+    #[must_use]
+    pub fn has(&self, verdict: Verdict) -> bool {
+        let overall =
+            self.overall_ttft.iter().chain(&self.overall_tpot).any(|change| change.verdict == verdict);
+        overall || self.cells.iter().any(|cell| cell.verdict == verdict)
+    }
+}
+
 /// Compares the cells of two runs. A latency or speed that changed by less than `change_min` (a share) is unchanged.
 #[must_use]
-pub fn compare<K>(pairs: Vec<Pair<K>>, change_min: f64) -> Vec<CellComparison<K>> {
+pub fn compare<K>(pairs: Vec<Pair<K>>, change_min: f64) -> Comparison<K> {
+    let mut overall_ttft = OverallChange::of(pairs.iter().map(|pair| (&pair.before.ttft, &pair.after.ttft)));
+    let mut overall_tpot = OverallChange::of(pairs.iter().map(|pair| (&pair.before.tpot, &pair.after.tpot)));
     let mut cells: Vec<CellComparison<K>> = pairs.into_iter().map(observe).collect();
     let tests = cells.iter_mut().flat_map(|cell| {
         [&mut cell.ttft_seconds, &mut cell.tpot_seconds, &mut cell.failure_ratio].into_iter()
     });
-    holm(tests.filter_map(|change| change.p_value.as_mut()).collect());
+    let tests = tests.filter_map(|change| change.p_value.as_mut());
+    let overall = overall_ttft.iter_mut().chain(&mut overall_tpot).map(|change| &mut change.p_value);
+    holm(tests.chain(overall).collect());
+    for change in overall_ttft.iter_mut().chain(&mut overall_tpot) {
+        change.judge(change_min);
+    }
     for cell in &mut cells {
         judge(&mut cell.ttft_seconds, change_min, Larger::Worse);
         judge(&mut cell.tpot_seconds, change_min, Larger::Worse);
@@ -151,7 +184,7 @@ pub fn compare<K>(pairs: Vec<Pair<K>>, change_min: f64) -> Vec<CellComparison<K>
         let changes = [&cell.ttft_seconds, &cell.tpot_seconds, &cell.request_tps, &cell.failure_ratio];
         cell.verdict = changes.map(|change| change.verdict).into_iter().max().unwrap_or(Verdict::Unchanged);
     }
-    cells
+    Comparison { overall_ttft, overall_tpot, cells }
 }
 
 /// Everything of a cell but the verdicts, with p-values of single tests.
@@ -193,11 +226,15 @@ fn latency(before: Option<&Distribution>, after: Option<&Distribution>) -> Chang
     change.difference = Some(shift.middle);
     change.relative = change.before.filter(|median| *median > 0.0).map(|median| shift.middle / median);
     change.interval = Some([shift.low, shift.high]);
-    let enough = |side: &Distribution| side.count() >= SAMPLES_MIN && side.independent() >= INDEPENDENT_MIN;
     let test = rank::mann_whitney(before, after);
     change.effect = Some(test.effect);
-    change.p_value = (enough(before) && enough(after)).then_some(test.p_value);
+    change.p_value = (is_enough(before) && is_enough(after)).then_some(test.p_value);
     change
+}
+
+/// Whether there are samples enough for a test.
+fn is_enough(side: &Distribution) -> bool {
+    side.count() >= SAMPLES_MIN && side.independent() >= INDEPENDENT_MIN
 }
 
 fn failures(before: &Side, after: &Side) -> Change {

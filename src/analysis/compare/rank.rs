@@ -16,6 +16,8 @@ pub(super) struct RankTest {
     pub(super) p_value: f64,
     /// Cliff's delta: -1 when every sample after is smaller, 1 when every one is larger.
     pub(super) effect: f64,
+    /// How many standard deviations lie between the ranks and those of equals; positive when those after are larger.
+    pub(super) z: f64,
 }
 
 /// By how much the samples after are larger.
@@ -39,17 +41,17 @@ pub(super) fn mann_whitney(before: &Distribution, after: &Distribution) -> RankT
     let effect = 2.0 * wins / comparisons - 1.0;
     let variance = comparisons / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)).max(1.0));
     if variance <= 0.0 {
-        return RankTest { p_value: 1.0, effect };
+        return RankTest { p_value: 1.0, effect, z: 0.0 };
     }
     // Half a rank for the step from a count to a curve.
     let distance = ((wins - comparisons / 2.0).abs() - 0.5).max(0.0);
     let worth = worth(before.independent(), after.independent()) / worth(count_before, count_after);
     let z = distance / variance.sqrt() * worth.min(1.0).sqrt();
-    RankTest { p_value: two_sided(z), effect }
+    RankTest { p_value: two_sided(z), effect, z: z.copysign(effect) }
 }
 
 /// How much two samples of these sizes tell: the inverse of the variance of the share of wins, but for a constant.
-fn worth(before: f64, after: f64) -> f64 {
+pub(super) fn worth(before: f64, after: f64) -> f64 {
     before * after / (before + after + 1.0)
 }
 
@@ -110,7 +112,7 @@ fn take(values: &mut &[(f64, u32)], value: f64) -> f64 {
 }
 
 /// Probability that a normal variable lies this many standard deviations or more from its middle.
-fn two_sided(z: f64) -> f64 {
+pub(super) fn two_sided(z: f64) -> f64 {
     erfc(z / std::f64::consts::SQRT_2).min(1.0)
 }
 

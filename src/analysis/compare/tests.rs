@@ -70,7 +70,7 @@ fn side(ttft: &[f64], requests: u32, ok: u32) -> Side {
 }
 
 fn verdict_of(before: Side, after: Side) -> CellComparison<()> {
-    compare(vec![Pair { cell: (), before, after }], CHANGE_MIN).remove(0)
+    compare(vec![Pair { cell: (), before, after }], CHANGE_MIN).cells.remove(0)
 }
 
 #[test]
@@ -101,10 +101,13 @@ fn verdicts_say_what_happened() {
     );
 }
 
-/// Concurrency, median TTFT in seconds, and its spread: those of a real ladder (qwen3-8b, 16000 prompt tokens), whose P99
-/// lies 20% to 70% above the median.
-const CELLS: [(u32, f64, f64); 4] =
-    [(1, 0.1683, 0.078), (4, 0.1827, 0.127), (8, 0.2104, 0.17), (16, 0.2689, 0.228)];
+/// The noise: latencies of a level are log-normal with this standard deviation of their logarithm. Those of the ladder
+/// that the project began with (one model, prompts of one length, P99 20% to 70% above the median at 1 to 16 in flight)
+/// have 0.08 to 0.23; published runs of serving benchmarks with prompts of one length have about as much, those with
+/// prompts of all lengths have P99 2.5 to 3.6 times the median: 0.4 to 0.55.
+const SPREADS: [f64; 7] = [0.08, 0.13, 0.18, 0.23, 0.3, 0.4, 0.55];
+/// Median time to first token of each cell of a comparison, in seconds.
+const CELLS: [f64; 4] = [0.1683, 0.1827, 0.2104, 0.2689];
 
 /// A level of an endpoint whose latencies are skewed, have stragglers, and resemble their neighbours.
 fn level(random: &mut fastrand::Rng, ttft: f64, spread: f64, correlation: f64) -> Side {
@@ -137,33 +140,37 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// Compares so many pairs of runs of four cells; `change` multiplies the time to first token of the second.
-fn simulate(pairs: u32, change: f64, correlation: f64) -> Vec<CellComparison<(u32, u32)>> {
+/// Compares so many pairs of runs of four cells; `change` multiplies the times to first token of the second. Each cell of a
+/// pair has one of the spreads, all of them in turn.
+fn simulate(pairs: usize, change: f64, correlation: f64, spreads: &[f64]) -> Vec<Comparison<usize>> {
     let mut random = fastrand::Rng::with_seed(20_260_601);
-    let mut pair = |pair| {
-        let cells = CELLS.map(|(concurrency, ttft, spread)| Pair {
-            cell: (pair, concurrency),
-            before: level(&mut random, ttft, spread, correlation),
-            after: level(&mut random, ttft * change, spread, correlation),
+    let mut pair = |pair: usize| {
+        let mut index = 0;
+        let cells = CELLS.map(|ttft| {
+            let spread = spreads[(pair + index) % spreads.len()];
+            index += 1;
+            Pair {
+                cell: pair,
+                before: level(&mut random, ttft, spread, correlation),
+                after: level(&mut random, ttft * change, spread, correlation),
+            }
         });
         compare(cells.into(), CHANGE_MIN)
     };
-    (0..pairs).flat_map(&mut pair).collect()
+    (0..pairs).map(&mut pair).collect()
 }
 
 #[test]
 fn equals_are_hardly_ever_called_worse() {
     for (count, correlation, worse_max) in [(500, 0.0, 5), (100, 0.5, 1)] {
-        let cells = simulate(count, 1.0, correlation);
-        let mut worse: Vec<u32> =
-            cells.iter().filter(|cell| cell.verdict == Verdict::Worse).map(|cell| cell.cell.0).collect();
-        worse.dedup();
-        let covered = cells
-            .iter()
+        let pairs = simulate(count, 1.0, correlation, &SPREADS);
+        let worse = pairs.iter().filter(|pair| pair.has(Verdict::Worse)).count();
+        let cells = || pairs.iter().flat_map(|pair| &pair.cells);
+        let covered = cells()
             .filter(|cell| cell.ttft_seconds.interval.is_some_and(|[low, high]| low <= 0.0 && high >= 0.0));
-        let (worse, covered) = (worse.len(), covered.count() as f64 / cells.len() as f64);
+        let covered = covered.count() as f64 / cells().count() as f64;
         println!(
-            "correlation {correlation}: {worse} of {count} pairs of equals have a worse cell; the 95% interval holds the \
+            "correlation {correlation}: {worse} of {count} pairs of equals are called worse; the 95% interval holds the \
              truth in {:.1}%",
             covered * 100.0
         );
@@ -172,15 +179,31 @@ fn equals_are_hardly_ever_called_worse() {
     }
 }
 
+/// How often a tenth more is found with 200 samples a cell, by spread; the README has these rows as they stand here.
 #[test]
-fn a_tenth_more_is_found() {
-    let cells = simulate(100, 1.1, 0.0);
-    let found = |concurrency: Option<u32>| {
-        let of = |cell: &&CellComparison<(u32, u32)>| concurrency.is_none_or(|each| cell.cell.1 == each);
-        cells.iter().filter(of).filter(|cell| cell.ttft_seconds.verdict == Verdict::Worse).count()
-    };
-    for (concurrency, _, spread) in CELLS {
-        println!("TTFT 10% longer at spread {spread}: found in {} of 100", found(Some(concurrency)));
+fn a_tenth_more_is_found_as_often_as_the_readme_says() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let mut rows = String::new();
+    let mut all_alone = Vec::new();
+    for spread in SPREADS {
+        let pairs = simulate(100, 1.1, 0.0, &[spread]);
+        let cells = pairs.iter().flat_map(|pair| &pair.cells);
+        let alone = cells.filter(|cell| cell.ttft_seconds.verdict == Verdict::Worse).count() as f64 / 4.0;
+        let found =
+            |pair: &&Comparison<usize>| pair.overall_ttft.is_some_and(|ttft| ttft.verdict == Verdict::Worse);
+        let together = pairs.iter().filter(found).count();
+        // The 99th percentile of a normal variable lies 2.326 standard deviations above its middle.
+        let tail = (2.326 * spread).exp();
+        rows.push_str(&format!("| {spread} | {tail:.1} | {alone:.0}% | {together}% |\n"));
+        all_alone.push((spread, alone, together));
     }
-    assert!(found(None) * 10 >= cells.len() * 9, "{} of {}", found(None), cells.len());
+    println!("{rows}");
+    assert!(readme.contains(&rows), "the README should have these rows:\n{rows}");
+    // What the program promises: P99 up to twice the median, all cells taken together.
+    let promised = all_alone.iter().filter(|(spread, ..)| *spread <= 0.3);
+    assert!(
+        promised.clone().count() >= 5 && promised.clone().all(|(.., together)| *together >= 90),
+        "{all_alone:?}"
+    );
+    assert!(all_alone.iter().filter(|(spread, ..)| *spread <= 0.18).all(|(_, alone, _)| *alone >= 90.0));
 }
