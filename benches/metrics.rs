@@ -11,6 +11,7 @@ use tokenprobe::{
     config::{Histograms, Objectives},
     measurement::{GapSketch, Measurement, Outcome, Timeline, TokenSource, Tokens},
     metrics::{Buckets, Layout, Metrics, SweepLayout},
+    sweep::Register,
 };
 
 #[global_allocator]
@@ -58,7 +59,7 @@ fn filled(series: usize) -> Metrics {
             sweep.cells.push(cell(number));
         }
     }
-    let metrics = Metrics::new(|| 0);
+    let metrics = Metrics::new(Register::default());
     metrics.apply(&layout);
     for cell in layout.cells() {
         let writer = metrics.cell(cell, Objectives::default());
@@ -76,6 +77,7 @@ fn cell(number: u32) -> Cell {
         model: format!("org/model-{}", number / 8).into(),
         prompt_tokens: 1000,
         concurrency: number % 8 + 1,
+        rate: None,
     }
 }
 

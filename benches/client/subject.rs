@@ -7,7 +7,7 @@ use tokenprobe::{
     config::{BaseUrl, Histograms, Redactor, Sweep, Target},
     probe::Endpoint,
     protocol::Protocol,
-    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, brake},
+    sweep::{Event, Fleet, Prepared, Register, Role, Run, brake},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(load: Load) -> io::Result<Vec<String>> {
         gap_bounds: Histograms::default().time_per_output_token_seconds.into(),
         events,
         halt,
-        in_flight: InFlight::default(),
+        register: Register::default(),
         governor: Governor::unlimited(),
         paused: std::sync::Arc::default(),
     };

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    Interval, LevelSummary, Percentiles,
+    Interval, LevelSummary, Percentiles, offered,
     scaling::{Scaling, fit},
 };
-use crate::{config::Objectives, measurement::FailureClass};
+use crate::{arrivals::Rate, config::Objectives, measurement::FailureClass};
 
 /// Gain in total TPS per relative increase of concurrency below which more load no longer pays.
 pub(super) const GAIN_MIN: f64 = 0.3;
@@ -22,14 +22,16 @@ const SATURATED_ERROR: f64 = 0.1;
 /// Normal quantile that leaves 5% out on one side: the question is only whether the gain is too small.
 const ONE_SIDED: f64 = 1.645;
 /// Failures are rising when a level surely has more than this share of them.
-const FAILURES_MAX: f64 = 0.05;
+pub(super) const FAILURES_MAX: f64 = 0.05;
 
 /// What a ladder says about capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knee {
     /// The last concurrency at which more load still brought more throughput.
     Found(u32),
-    /// Throughput was still growing at the highest level.
+    /// The last rate that was carried, in a ladder of rates.
+    AtRate(Rate),
+    /// Throughput was still growing at the highest level; the highest rate was carried.
     NotReached,
     /// Too little is known: a level is missing, never full or not steady, or the gain is too uncertain.
     Unstable,
@@ -42,7 +44,7 @@ impl Knee {
     #[must_use]
     pub fn state(self) -> &'static str {
         match self {
-            Self::Found(_) => "found",
+            Self::Found(_) | Self::AtRate(_) => "found",
             Self::NotReached => "not_reached",
             Self::Unstable => "unstable",
             Self::Failed => "failed",
@@ -54,7 +56,16 @@ impl Knee {
     pub fn concurrency(self) -> Option<u32> {
         match self {
             Self::Found(concurrency) => Some(concurrency),
-            Self::NotReached | Self::Unstable | Self::Failed => None,
+            Self::AtRate(_) | Self::NotReached | Self::Unstable | Self::Failed => None,
+        }
+    }
+
+    /// The knee's rate when it was found in a ladder of rates.
+    #[must_use]
+    pub fn rate(self) -> Option<Rate> {
+        match self {
+            Self::AtRate(rate) => Some(rate),
+            Self::Found(_) | Self::NotReached | Self::Unstable | Self::Failed => None,
         }
     }
 }
@@ -94,6 +105,8 @@ pub struct Capacity {
     pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The rate that is safe, in a ladder of rates.
+    pub safe_rate: Option<Rate>,
     /// The Universal Scalability Law fitted to the levels; `None` with fewer than four.
     pub scaling: Option<Scaling>,
 }
@@ -102,6 +115,9 @@ impl Capacity {
     /// Of a ladder whose levels ascend.
     #[must_use]
     pub fn of(levels: &[LevelSummary], objectives: &Objectives) -> Self {
+        if let Some(of_rates) = offered::capacity(levels, objectives) {
+            return of_rates;
+        }
         let (mut knee, mut decided) = decide(levels);
         if matches!(knee, Knee::NotReached | Knee::Unstable)
             && let Some((at, to)) = beyond_objectives(levels, objectives)
@@ -112,6 +128,7 @@ impl Capacity {
             knee,
             decided,
             safe_concurrency: safe_concurrency(levels, knee, objectives),
+            safe_rate: None,
             scaling: fit(levels),
         }
     }
@@ -120,7 +137,8 @@ impl Capacity {
 /// The knee as throughput and failures show it; objectives aside.
 #[must_use]
 pub fn knee(levels: &[LevelSummary]) -> Knee {
-    decide(levels).0
+    let of_rates = offered::capacity(levels, &Objectives::default());
+    of_rates.map_or_else(|| decide(levels).0, |capacity| capacity.knee)
 }
 
 fn decide(levels: &[LevelSummary]) -> (Knee, Option<Decided>) {

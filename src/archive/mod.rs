@@ -6,6 +6,7 @@
 //! makes a probe or the daemon's loop wait: a queue that is full or a file that cannot be written costs history, is
 //! counted, and heals.
 
+mod details;
 mod exchange;
 mod keeper;
 mod pairing;
@@ -26,6 +27,7 @@ mod writer;
 mod tests;
 
 pub use self::{
+    details::{Details, LevelIntervals},
     exchange::{ExportFormat, ImportError, Imported, export, import},
     keeper::Keeper,
     pairing::{Difference, LikeCell, Part, differences, pair},

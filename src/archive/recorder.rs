@@ -171,14 +171,8 @@ fn probe_row(
         model: cell.model.to_string(),
         prompt_tokens: cell.prompt_tokens,
         concurrency: cell.concurrency,
-        role: match role {
-            Role::Calibration => "calibration",
-            Role::WarmUp => "warm_up",
-            Role::Measured => "measured",
-            Role::Filler => "filler",
-            Role::Control => "control",
-        }
-        .to_owned(),
+        rate: cell.rate,
+        role: role.as_str().to_owned(),
         at: started_at.timestamp_millis(),
         class: measurement.outcome.failure().map(|failure| failure.class.as_str().to_owned()),
         record: Record::new(measurement, subject),

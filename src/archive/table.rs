@@ -33,7 +33,7 @@ pub(super) type Out<'o> = &'o mut (dyn Write + Send);
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Text(Option<String>),
-    Count(i64),
+    Count(Option<i64>),
     Number(Option<f64>),
     Flag(Option<bool>),
     /// Milliseconds since 1970.
@@ -50,7 +50,7 @@ enum Kind {
     Instant,
 }
 
-const COLUMNS: [(&str, Kind); 32] = [
+const COLUMNS: [(&str, Kind); 33] = [
     ("run", Kind::Count),
     ("sweep", Kind::Text),
     ("started_at", Kind::Instant),
@@ -83,28 +83,31 @@ const COLUMNS: [(&str, Kind); 32] = [
     ("cached_ratio", Kind::Number),
     ("client_saturated", Kind::Flag),
     ("incomplete", Kind::Flag),
+    ("rate", Kind::Number),
 ];
 
 fn row(run: &RunListing, level: &LevelRow) -> Vec<Value> {
     let failures: Vec<String> =
         level.failures.iter().map(|(class, count)| format!("{class}:{count}")).collect();
     let text = |text: &String| Value::Text(Some(text.clone()));
+    let count = |number: i64| Value::Count(Some(number));
     let of = |spread: Option<Spread>| {
         let numbers = spread.map(Spread::numbers).map_or([None; 4], |numbers| numbers.map(Some));
         numbers.map(Value::Number)
     };
     let mut row = vec![
-        Value::Count(run.id),
+        count(run.id),
         text(&run.run.sweep),
         Value::Instant(level.started_at),
         Value::Instant(level.ended_at),
         text(&level.target),
         text(&level.model),
         Value::Text(level.served_model.clone()),
-        Value::Count(level.prompt_tokens.into()),
-        Value::Count(level.concurrency.into()),
-        Value::Count(level.requests.into()),
-        Value::Count(level.ok.into()),
+        count(level.prompt_tokens.into()),
+        // What is in flight at a rate is not asked for.
+        Value::Count(level.open_loop.is_none().then(|| level.concurrency.into())),
+        count(level.requests.into()),
+        count(level.ok.into()),
         Value::Text(Some(failures.join(" "))),
     ];
     row.extend(of(level.ttft));
@@ -121,6 +124,7 @@ fn row(run: &RunListing, level: &LevelRow) -> Vec<Value> {
         .map(Value::Number),
     );
     row.extend([Value::Flag(level.client_saturated), Value::Flag(Some(level.incomplete))]);
+    row.push(Value::Number(level.open_loop.map(|open| open.rate.per_second())));
     row
 }
 
@@ -211,7 +215,7 @@ impl Value {
     fn shown(&self) -> String {
         match self {
             Self::Text(text) => text.clone().unwrap_or_default(),
-            Self::Count(count) => count.to_string(),
+            Self::Count(count) => count.map(|count| count.to_string()).unwrap_or_default(),
             Self::Number(number) => number.map(|number| number.to_string()).unwrap_or_default(),
             Self::Flag(flag) => flag.map(|flag| flag.to_string()).unwrap_or_default(),
             Self::Instant(millis) => {
@@ -226,7 +230,11 @@ impl Value {
     }
 
     fn integer(&self) -> Option<i64> {
-        if let Self::Count(number) | Self::Instant(number) = self { Some(*number) } else { None }
+        match self {
+            Self::Count(number) => *number,
+            Self::Instant(millis) => Some(*millis),
+            Self::Text(_) | Self::Number(_) | Self::Flag(_) => None,
+        }
     }
 
     fn number(&self) -> Option<f64> {

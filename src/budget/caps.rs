@@ -29,6 +29,11 @@ impl Money {
         Self((units * NANOS_PER_UNIT).ceil() as u64)
     }
 
+    /// Another amount made of its billionths.
+    pub(super) fn map(self, change: impl FnOnce(u64) -> u64) -> Self {
+        Self(change(self.0))
+    }
+
     /// In units of the currency.
     #[must_use]
     pub fn units(self) -> f64 {
@@ -85,6 +90,16 @@ impl Amount {
             requests: self.requests.saturating_add(other.requests),
             tokens: self.tokens.saturating_add(other.tokens),
             cost: Money(self.cost.0.saturating_add(other.cost.0)),
+        }
+    }
+
+    /// The larger of the two, unit by unit.
+    #[must_use]
+    pub fn larger(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.max(other.requests),
+            tokens: self.tokens.max(other.tokens),
+            cost: self.cost.max(other.cost),
         }
     }
 

@@ -4,7 +4,7 @@
 //! second budget; what is held over a period's end counts in the one in which it is settled.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt,
     sync::Arc,
 };
@@ -225,8 +225,27 @@ impl Ledger {
         spent.collect()
     }
 
+    /// As [`Self::export`], of scopes and periods with a cap only.
+    #[must_use]
+    pub fn export_capped(&self) -> Vec<Spent> {
+        let capped: BTreeSet<(String, &str)> =
+            self.caps.raw().map(|(cap, _)| (cap.scope.to_string(), cap.period.as_str())).collect();
+        let mut spent = self.export();
+        spent.retain(|entry| capped.contains(&(entry.scope.clone(), entry.period.as_str())));
+        spent
+    }
+
     /// Adds what an earlier process spent in periods that are still current; anything else is passed over.
     pub fn import(&mut self, spent: &[Spent], now: DateTime<Utc>) {
+        self.merge(spent, now, Amount::plus);
+    }
+
+    /// Takes over sums that may hold this process's own spending: of each the larger counts.
+    pub fn catch_up(&mut self, spent: &[Spent], now: DateTime<Utc>) {
+        self.merge(spent, now, Amount::larger);
+    }
+
+    fn merge(&mut self, spent: &[Spent], now: DateTime<Utc>, merge: fn(Amount, Amount) -> Amount) {
         for entry in spent {
             let period = Period::ALL.iter().find(|period| period.as_str() == entry.period);
             let (Some(scope), Some(period)) = (scope(&entry.scope), period) else { continue };
@@ -239,11 +258,12 @@ impl Ledger {
             let Some(start) = start.filter(current) else { continue };
             let account = self.accounts.entry((scope, *period)).or_insert_with(|| Account::new(start));
             account.start = account.start.max(start);
-            account.spent = account.spent.plus(Amount {
+            let told = Amount {
                 requests: entry.requests,
                 tokens: entry.tokens,
                 cost: super::Money::from_units(entry.cost),
-            });
+            };
+            account.spent = merge(account.spent, told);
         }
     }
 }

@@ -6,6 +6,7 @@ mod adhoc;
 mod check;
 mod compare;
 mod demo;
+mod election;
 mod history;
 mod load;
 mod request;

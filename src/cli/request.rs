@@ -130,6 +130,7 @@ async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Mea
             keep_text: args.show_text,
             gap_bounds: Histograms::default().time_per_output_token_seconds.into(),
             trace_id,
+            due: None,
         };
         let measurement = lane.probe(&shot).await;
         // A server that refuses to count tokens is asked once more, without.

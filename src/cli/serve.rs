@@ -6,15 +6,14 @@ use chrono::Utc;
 use clap::Args;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 
-use super::{CONFIG, FAILED, load, print, tell, terminated};
+use super::{CONFIG, FAILED, election::ElectionArgs, load, print, tell, terminated};
 use crate::{
-    config::{Config, Plan},
+    config::{Config, Plan, Shard},
     daemon::{Daemon, Options, Source},
     server::{self, Web},
 };
 
 /// Flags of `serve`.
-#[allow(clippy::struct_excessive_bools, reason = "flags of a command line are just that")]
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct ServeArgs {
@@ -39,6 +38,14 @@ pub(super) struct ServeArgs {
     /// Allow POST /-/reload and POST /api/v1/sweeps/NAME/run
     #[arg(long = "web.enable-lifecycle")]
     lifecycle: bool,
+    /// Allow GET /probe?target=NAME&model=MODEL, which sends one probe
+    #[arg(long = "web.enable-probe")]
+    probes: bool,
+    /// Probe this share only: shard I (from 0) of N, by target and model
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    #[command(flatten)]
+    election: ElectionArgs,
 }
 
 /// Runs the daemon until it is told to stop.
@@ -64,14 +71,30 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::from(CONFIG);
         }
     };
+    let election = match args.election.settings(args.shard) {
+        Ok(election) => election,
+        Err(text) => {
+            tell(&text);
+            return ExitCode::from(CONFIG);
+        }
+    };
     if args.check {
+        let config = config.of_shard(args.shard);
         print(&Plan::new(&config, Utc::now()).to_string());
         return ExitCode::SUCCESS;
     }
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    match serve(args, config, source, web).await {
+    let options = Options {
+        lifecycle: args.lifecycle,
+        probes: args.probes,
+        web,
+        auto_reload: args.auto_reload,
+        shard: args.shard,
+        election,
+    };
+    match serve(args, config, source, options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             tracing::error!("{text}");
@@ -80,14 +103,13 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-async fn serve(args: ServeArgs, config: Config, source: Source, web: Web) -> Result<(), String> {
+async fn serve(args: ServeArgs, config: Config, source: Source, options: Options) -> Result<(), String> {
     let address = args.listen_address.unwrap_or(config.server.listen_address);
     let listener = TcpListener::bind(address).await.map_err(|error| {
         format!("cannot listen on {address}: {error}; choose another with --web.listen-address")
     })?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let (targets, sweeps) = (config.targets.len(), config.sweeps.len());
-    let options = Options { lifecycle: args.lifecycle, web, auto_reload: args.auto_reload };
     let (daemon, surface) = Daemon::new(config, source, options, Utc::now())?;
     let (stop_server, server_stops) = oneshot::channel::<()>();
     let mut server = JoinSet::new();
@@ -98,10 +120,10 @@ async fn serve(args: ServeArgs, config: Config, source: Source, web: Web) -> Res
     if args.demo {
         tell(&super::demo::greeting(address));
     }
-    daemon.run(terminated()).await;
+    let ended = daemon.run(terminated()).await;
     // Served until now, so that the last numbers can be scraped and readiness says that it is going.
     let _ = stop_server.send(());
     while server.join_next().await.is_some() {}
     tracing::info!("stopped");
-    Ok(())
+    ended
 }

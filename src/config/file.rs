@@ -11,7 +11,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::{base_url::BaseUrl, nearest::nearest, prefix_cache::PrefixCache};
-use crate::schedule::QuietHours;
+use crate::{arrivals::Rate, schedule::QuietHours};
 
 /// Declares a newtype around one value, read by a function from the TOML value to it.
 macro_rules! value {
@@ -64,6 +64,10 @@ value! {
     Concurrency(u32) = |value| whole(value, 1..=10_000)
 }
 value! {
+    /// Requests per time.
+    ArrivalRate(Rate) = |value| text(value, "a rate like \"5/s\"")?.parse()
+}
+value! {
     /// A prompt length in tokens.
     PromptTokens(u32) = |value| whole(value, 1..=2_000_000)
 }
@@ -105,7 +109,7 @@ value! {
 }
 value! {
     /// A price, in units of the currency.
-    Rate(f64) = |value| number(value, "from 0 to 1000000", |number| (0.0..=1e6).contains(&number))
+    UnitPrice(f64) = |value| number(value, "from 0 to 1000000", |number| (0.0..=1e6).contains(&number))
 }
 value! {
     /// What a currency is called.

@@ -8,6 +8,7 @@ use super::{Budget, Histograms, Objectives, Sweep};
 use crate::{
     analysis::Finding,
     measurement::{FailureClass, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
 };
 
 /// Series by what they multiply with.
@@ -31,20 +32,22 @@ const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 const PER_ENGINE_CELL: usize = 4 + 1;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, seven reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
 /// and as many findings as there are names for.
 const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
-/// `up` of a target and model, `failing` by error class, and three `rate_limit*` by unit.
-const PER_MODEL: usize = 1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len();
+/// `up` of a target and model, `failing` by error class, three `rate_limit*` by unit, and by role
+/// `probe_attempts_total` and `probe_results_total`.
+const PER_MODEL: usize =
+    1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len());
 /// `connection_phase_seconds`: three phases, 13 bounds.
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
 /// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
 const PER_SWEEP: usize = 3 + 5 + 4 + 3;
-/// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, build,
-/// two of the reload, seven of the process.
-const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 1 + 2 + 7;
+/// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, leadership and its
+/// failed requests, build, two of the reload, seven of the process.
+const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 2 + 1 + 2 + 7;
 
 impl SeriesCount {
     /// Counts the series of sweeps.
@@ -54,8 +57,8 @@ impl SeriesCount {
         sweeps: impl IntoIterator<Item = &'s Sweep>,
     ) -> Self {
         let per_cell = per_cell(histograms);
-        // `budget_remaining`.
-        let mut count = Self { per_cell, total: FIXED + budget.caps.iter().count(), ..Self::default() };
+        // `budget_limit` and `budget_remaining`.
+        let mut count = Self { per_cell, total: FIXED + 2 * budget.caps.iter().count(), ..Self::default() };
         let mut priced = BTreeSet::new();
         let mut models = BTreeSet::new();
         let mut targets = BTreeSet::new();
@@ -77,6 +80,8 @@ impl SeriesCount {
                 .saturating_mul(sweep.prompt_tokens.len())
                 .saturating_mul(sweep.concurrency.len());
             let series = [
+                // `arrivals_not_sent_total`.
+                if sweep.rates.is_empty() { 0 } else { cells },
                 engine_cells.saturating_mul(PER_ENGINE_CELL),
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),

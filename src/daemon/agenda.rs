@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::{config::Sweep, schedule::Schedule};
+use crate::{config::Sweep, election::Starts, schedule::Schedule};
+
+/// How far the clocks of replicas may differ.
+const AHEAD_MAX: TimeDelta = TimeDelta::hours(1);
 
 /// The next start of every sweep.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ struct Entry {
 pub struct Due {
     /// Which.
     pub sweep: Arc<Sweep>,
+    /// The schedule's own time, without jitter: the same for every replica.
+    pub base: DateTime<Utc>,
     /// When it should have started.
     pub due: DateTime<Utc>,
 }
@@ -65,7 +70,7 @@ impl Agenda {
         for entry in &mut self.0 {
             let Some(fresh) = Entry::after(entry.sweep.clone(), now) else { continue };
             if entry.due <= now {
-                taken.push(Due { sweep: entry.sweep.clone(), due: entry.due });
+                taken.push(Due { sweep: entry.sweep.clone(), base: entry.base, due: entry.due });
                 *entry = fresh;
             } else if fresh.base < entry.base {
                 // The clock was set back: what was next is no longer.
@@ -73,6 +78,25 @@ impl Agenda {
             }
         }
         taken
+    }
+
+    /// Passes over what another replica has dealt with already, by a clock that is ahead of ours. A time so far ahead that
+    /// it can only be a mistake is not followed.
+    pub fn pass_over(&mut self, starts: &Starts, now: DateTime<Utc>) {
+        for entry in &mut self.0 {
+            let Some(dealt_with) = starts.get(&entry.sweep.name) else { continue };
+            if entry.base > *dealt_with {
+                continue;
+            }
+            if *dealt_with - now > AHEAD_MAX {
+                tracing::warn!(sweep = %entry.sweep.name, start = %dealt_with,
+                    "another replica ran a start that lies hours ahead: one of the clocks is wrong");
+                continue;
+            }
+            if let Some(next) = Entry::after(entry.sweep.clone(), *dealt_with) {
+                *entry = next;
+            }
+        }
     }
 
     /// How long from `now` until the next start.

@@ -5,14 +5,14 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use tokio::sync::watch;
 
 use crate::{
     analysis::{Finding, LevelSummary},
     archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
-    cell::Cell,
+    cell::{Cell, Load},
     config::Config,
     measurement::{Failure, Measurement},
     metrics::{
@@ -55,6 +55,17 @@ impl Observer {
         };
         observer.adopt(config);
         observer
+    }
+
+    /// The metrics, for whoever counts by itself.
+    pub(super) fn shared_metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Whether this replica probes, where there are several.
+    pub(super) fn leads(&self, leads: bool) {
+        self.metrics.set_leader(leads);
+        self.show(|status| status.leader = Some(leads));
     }
 
     pub(super) fn metrics(&self) -> &Metrics {
@@ -126,6 +137,7 @@ impl Observer {
         for RecalledLadder { cell, row } in &recalled.ladders {
             if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
                 metrics.concluded(row.knee(), row.safe_concurrency);
+                metrics.safe_at(row.safe_rate());
                 metrics.found(|finding| row.findings().any(|found| found == finding));
             }
         }
@@ -144,8 +156,9 @@ impl Observer {
         }
     }
 
-    /// A sweep started; `delay` after its time when the schedule asked for it.
-    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, delay: Option<Duration>) {
+    /// A sweep started; the schedule asked for it at `due`, unless it was a person.
+    pub(super) fn started(&mut self, sweep: &Arc<str>, at: DateTime<Utc>, due: Option<DateTime<Utc>>) {
+        let delay = due.map(|due| (at - due).to_std().unwrap_or_default());
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.started(at, delay);
         }
@@ -153,7 +166,8 @@ impl Observer {
             status.running = true;
             status.last_start = Some(at);
         });
-        tracing::info!(%sweep, delay = ?delay.unwrap_or_default(), "sweep started");
+        let due = due.map(|due| due.to_rfc3339_opts(SecondsFormat::Millis, true));
+        tracing::info!(%sweep, due, delay = ?delay.unwrap_or_default(), "sweep started");
     }
 
     /// A sweep ended.
@@ -176,11 +190,11 @@ impl Observer {
     }
 
     /// A due start did not happen.
-    pub(super) fn skipped(&mut self, sweep: &Arc<str>, reason: SkipReason) {
+    pub(super) fn skipped(&mut self, sweep: &Arc<str>, due: DateTime<Utc>, reason: SkipReason) {
         if let Some(metrics) = self.sweeps.get(sweep) {
             metrics.skipped(reason);
         }
-        tracing::info!(%sweep, %reason, "sweep skipped");
+        tracing::info!(%sweep, due = due.to_rfc3339_opts(SecondsFormat::Millis, true), %reason, "sweep skipped");
     }
 
     /// A sweep was paused or resumed by hand.
@@ -191,8 +205,8 @@ impl Observer {
 
     /// What every cap still allows.
     pub(super) fn budget(&mut self, remaining: &[Remaining]) {
-        for Remaining { cap, left, .. } in remaining {
-            self.metrics.set_budget_remaining(&BudgetScope::from(cap), Some(*left));
+        for Remaining { cap, limit, left } in remaining {
+            self.metrics.set_budget(&BudgetScope::from(cap), *limit, *left);
         }
         let shown = remaining.iter().map(|Remaining { cap, limit, left }| BudgetStatus {
             scope: cap.scope.to_string(),
@@ -213,6 +227,12 @@ impl Observer {
     }
 
     /// Counts what a probe cost, where a price is known and the server told its tokens.
+    /// A probe that somebody asked for ended.
+    pub(super) fn demanded(&self, cell: &Cell, measurement: &Measurement) {
+        self.charge(cell, measurement);
+        tracing::info!(target = %cell.target, model = %cell.model, ok = measurement.is_ok(), "probed on demand");
+    }
+
     fn charge(&self, cell: &Cell, measurement: &Measurement) {
         let endpoint = Endpoint::from(cell);
         let Some(price) = self.prices.get(&endpoint) else { return };
@@ -246,7 +266,7 @@ impl Observer {
             Event::LevelStarted { cell, requests } => {
                 self.first_failures.remove(&cell);
                 tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                    prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, requests, "level started");
+                    prompt_tokens = cell.prompt_tokens, load = %cell.load(), requests, "level started");
             }
             Event::Probed { cell, role, measurement, trace_id } => {
                 self.charge(&cell, &measurement);
@@ -254,14 +274,19 @@ impl Observer {
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Calibration | Role::WarmUp | Role::Filler | Role::Control => {
+                        Role::Cold
+                        | Role::WarmUp
+                        | Role::Calibration
+                        | Role::Filler
+                        | Role::Control
+                        | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }
                 }
                 if let Some(failure) = measurement.outcome.failure() {
                     tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                        prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ?role,
+                        prompt_tokens = cell.prompt_tokens, load = %cell.load(), ?role,
                         class = %failure.class, subclass = failure.subclass.as_deref().unwrap_or_default(),
                         error = failure.message, %trace_id, "probe failed");
                     if role == Role::Measured {
@@ -272,6 +297,7 @@ impl Observer {
             Event::LevelEnded { cell, summary, delays } => {
                 if let Some(metrics) = self.cells.get(&*cell) {
                     metrics.level(&summary);
+                    metrics.not_sent(summary.offered.map_or(0, |offered| offered.overflow));
                 }
                 self.metrics.observe_client_delays(&delays);
                 self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
@@ -287,7 +313,7 @@ impl Observer {
             self.exhausted(exhausted, Utc::now());
         }
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), reason = %cause, "level not run");
         let skip = match cause {
             Cause::Fatal(..) | Cause::NotStreaming(_) => LevelSkip::Fatal,
             Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
@@ -321,6 +347,7 @@ impl Observer {
             return;
         }
         metrics.concluded(report.knee, report.safe_concurrency);
+        metrics.safe_at(report.safe_rate);
         metrics.found(|name| report.findings.iter().any(|found| found.finding.as_str() == name));
         log_ladder(report);
     }
@@ -353,11 +380,13 @@ fn adopt_status(status: &mut Status, config: &Config) {
 
 /// One line a ladder: what it says about capacity, and what was found.
 fn log_ladder(report: &LadderReport) {
-    let unknown = |concurrency: Option<u32>| concurrency.map_or("unknown".into(), |c| c.to_string());
+    let unknown = |load: Option<Load>| load.map_or("unknown".into(), Load::short);
+    let knee = report.knee.rate().map(Load::Rate).or(report.knee.concurrency().map(Load::Concurrency));
+    let safe = report.safe_rate.map(Load::Rate).or(report.safe_concurrency.map(Load::Concurrency));
     let findings: Vec<&str> = report.findings.iter().map(|found| found.finding.as_str()).collect();
     tracing::info!(sweep = %report.sweep, target = %report.target, model = %report.model,
         prompt_tokens = report.prompt_tokens, state = report.knee.state(),
-        knee = unknown(report.knee.concurrency()), safe = unknown(report.safe_concurrency),
+        knee = unknown(knee), safe = unknown(safe),
         findings = findings.join(","), "ladder ended");
 }
 
@@ -372,16 +401,16 @@ fn log_level(cell: &Cell, summary: &LevelSummary, first_failure: Option<&Failure
     let failures = failures.join(",");
     if summary.client_saturated == Some(true) {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(),
             "this machine was too busy to measure this level: its latencies are too long");
     }
     if summary.failures.is_empty() {
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             ttft_p50 = ttft, tpot_p50 = tpot, "level ended");
     } else {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             failures, ttft_p50 = ttft, tpot_p50 = tpot, error = first_failure.map_or("", |failure| &failure.message),
             "level ended with failures");
     }

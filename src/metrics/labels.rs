@@ -12,6 +12,7 @@ use crate::{
     cell::Cell,
     engine::Part,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
     version,
 };
 
@@ -125,7 +126,7 @@ named! {
 impl From<Knee> for LadderState {
     fn from(knee: Knee) -> Self {
         match knee {
-            Knee::Found(_) => Self::Found,
+            Knee::Found(_) | Knee::AtRate(_) => Self::Found,
             Knee::NotReached => Self::NotReached,
             Knee::Unstable => Self::Unstable,
             Knee::Failed => Self::Failed,
@@ -289,5 +290,7 @@ one_label!(
     Phase,
     SweepResult,
     SkipReason,
-    LevelSkip
+    LevelSkip,
+    Role,
+    Fate
 );

@@ -20,6 +20,7 @@ use crate::{
     config::{Config, Objectives, Sweep},
     engine::Part,
     measurement::{FailureClass, rate_limit::RateLimitUnit},
+    sweep::{Fate, Role},
 };
 
 /// Everything that has series.
@@ -73,7 +74,7 @@ pub(super) const PHASE_BOUNDS: [f64; 13] =
 
 /// Metrics of the process, those without labels (in flight, refused connections, build, two of the reload), and five of
 /// the archive.
-const FIXED_SERIES: usize = 7 + 5 + 5;
+const FIXED_SERIES: usize = 7 + 5 + 7;
 
 impl Layout {
     /// The layout of a configuration.
@@ -114,25 +115,27 @@ impl Layout {
             .iter()
             .map(|sweep| sweep.cells.len() * objective_kinds(&sweep.objectives).count())
             .sum();
-        // Knee and safe concurrency.
+        // Knee and safe load: a concurrency or a rate.
         let per_ladder = 2 + LadderState::ALL.len() + LevelSkip::ALL.len() + self.findings.len();
         // Four timestamps, duration, interval, delay.
         let per_sweep = SweepResult::ALL.len() + SkipReason::ALL.len() + 7;
         let per_target = Phase::ALL.len() * Histogram::series(&PHASE_BOUNDS.into());
         self.cells().count() * per_cell
+            + self.cells().filter(|cell| cell.rate.is_some()).count()
             + within
             // One more for the KV cache.
             + self.engine_cells.len() * (Part::ALL.len() + 1)
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            // `up`, `failing`, three gauges by unit of a rate limit.
-            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len())
+            // `up`, `failing`, three gauges by unit of a rate limit, attempts and results.
+            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
             + self.objective_limits().len()
             + self.objective_ratios().len()
             + self.targets().len() * per_target
             + self.sweeps.len() * per_sweep
             + self.prices.len()
-            + self.budgets.len()
+            // Limit and remainder.
+            + 2 * self.budgets.len()
             + Histogram::series(&self.buckets.client_delay)
             + FIXED_SERIES
     }

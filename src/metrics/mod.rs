@@ -40,6 +40,7 @@ use crate::{
     config::Objectives,
     engine::Part,
     measurement::{FailureClass, GapSketch, rate_limit::RateLimitUnit},
+    sweep::{Errand, Fate, Register, Role},
 };
 use family::{Exposed, Family};
 use labels::{Build, LabelSet};
@@ -55,6 +56,7 @@ pub struct Metrics {
     request_duration: Family<Cell, Histogram>,
     output_tokens_per_second: Family<Cell, Histogram>,
     requests: Family<Cell, Counter>,
+    arrivals_not_sent: Family<Cell, Counter>,
     request_failures: Family<(Cell, FailureClass), Counter>,
     requests_within_objective: Family<(Cell, ObjectiveKind), Counter>,
     prompt_tokens: Family<SweepModel, Counter>,
@@ -70,6 +72,8 @@ pub struct Metrics {
     level_kv_cache: Family<Cell, Gauge>,
     ladder_knee: Family<Ladder, Gauge>,
     ladder_safe: Family<Ladder, Gauge>,
+    ladder_knee_rate: Family<Ladder, Gauge>,
+    ladder_safe_rate: Family<Ladder, Gauge>,
     ladder_state: Family<(Ladder, LadderState), Gauge>,
     finding: Family<(Ladder, Arc<str>), Gauge>,
     level_skips: Family<(Ladder, LevelSkip), Counter>,
@@ -90,7 +94,10 @@ pub struct Metrics {
     sweep_duration: Family<Arc<str>, Gauge>,
     sweep_interval: Family<Arc<str>, Gauge>,
     sweep_start_delay: Family<Arc<str>, Gauge>,
+    budget_limit: Family<BudgetScope, Gauge>,
     budget_remaining: Family<BudgetScope, Gauge>,
+    probe_attempts: Family<(Endpoint, Role), Counter>,
+    probe_results: Family<((Endpoint, Role), Fate), Counter>,
     probes_in_flight: Family<(), Gauge>,
     client_delay: Family<(), Histogram>,
     archive_up: Family<(), Gauge>,
@@ -98,17 +105,20 @@ pub struct Metrics {
     archive_write_failures: Family<(), Counter>,
     archive_size: Family<(), Gauge>,
     http_connections_refused: Family<(), Counter>,
+    leader: Family<(), Gauge>,
+    lease_request_failures: Family<(), Counter>,
     build_info: Family<Build, Gauge>,
     config_last_reload_successful: Family<(), Gauge>,
     config_last_reload_success: Family<(), Gauge>,
     process: ProcessCollector,
-    in_flight: Box<dyn Fn() -> usize + Send + Sync>,
+    register: Register,
     findings: RwLock<Arc<[Arc<str>]>>,
 }
 
 impl Metrics {
-    /// Metrics of a program without a configuration yet; `in_flight` is asked at every scrape how many probes run.
-    pub fn new(in_flight: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+    /// Metrics of a program without a configuration yet; what the register holds is shown as it is at each scrape.
+    #[must_use]
+    pub fn new(register: Register) -> Self {
         let metrics = Self {
             time_to_first_token: Family::new(&names::TIME_TO_FIRST_TOKEN),
             time_to_first_answer_token: Family::new(&names::TIME_TO_FIRST_ANSWER_TOKEN),
@@ -117,6 +127,7 @@ impl Metrics {
             request_duration: Family::new(&names::REQUEST_DURATION),
             output_tokens_per_second: Family::new(&names::OUTPUT_TOKENS_PER_SECOND),
             requests: Family::new(&names::REQUESTS),
+            arrivals_not_sent: Family::new(&names::ARRIVALS_NOT_SENT),
             request_failures: Family::new(&names::REQUEST_FAILURES),
             requests_within_objective: Family::new(&names::REQUESTS_WITHIN_OBJECTIVE),
             prompt_tokens: Family::new(&names::PROMPT_TOKENS),
@@ -132,6 +143,8 @@ impl Metrics {
             level_kv_cache: Family::new(&names::LEVEL_KV_CACHE),
             ladder_knee: Family::new(&names::LADDER_KNEE),
             ladder_safe: Family::new(&names::LADDER_SAFE),
+            ladder_knee_rate: Family::new(&names::LADDER_KNEE_RATE),
+            ladder_safe_rate: Family::new(&names::LADDER_SAFE_RATE),
             ladder_state: Family::new(&names::LADDER_STATE),
             finding: Family::new(&names::FINDING),
             level_skips: Family::new(&names::LEVEL_SKIPS),
@@ -152,7 +165,10 @@ impl Metrics {
             sweep_duration: Family::new(&names::SWEEP_DURATION),
             sweep_interval: Family::new(&names::SWEEP_INTERVAL),
             sweep_start_delay: Family::new(&names::SWEEP_START_DELAY),
+            budget_limit: Family::new(&names::BUDGET_LIMIT),
             budget_remaining: Family::new(&names::BUDGET_REMAINING),
+            probe_attempts: Family::new(&names::PROBE_ATTEMPTS),
+            probe_results: Family::new(&names::PROBE_RESULTS),
             probes_in_flight: Family::new(&names::PROBES_IN_FLIGHT),
             client_delay: Family::new(&names::CLIENT_DELAY),
             archive_up: Family::new(&names::ARCHIVE_UP),
@@ -160,11 +176,13 @@ impl Metrics {
             archive_write_failures: Family::new(&names::ARCHIVE_WRITE_FAILURES),
             archive_size: Family::new(&names::ARCHIVE_SIZE),
             http_connections_refused: Family::new(&names::HTTP_CONNECTIONS_REFUSED),
+            leader: Family::new(&names::LEADER),
+            lease_request_failures: Family::new(&names::LEASE_REQUEST_FAILURES),
             build_info: Family::new(&names::BUILD_INFO),
             config_last_reload_successful: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESSFUL),
             config_last_reload_success: Family::new(&names::CONFIG_LAST_RELOAD_SUCCESS),
             process: ProcessCollector::for_self(),
-            in_flight: Box::new(in_flight),
+            register,
             findings: RwLock::default(),
         };
         metrics.lay_out_program();
@@ -215,9 +233,10 @@ impl Metrics {
         self.cost.child(&(endpoint, currency)).add(amount);
     }
 
-    /// What a budget still allows in the current period; `None` when that is unknown.
-    pub fn set_budget_remaining(&self, budget: &BudgetScope, remaining: Option<f64>) {
-        self.budget_remaining.child(budget).set(remaining);
+    /// What a budget allows in a period, and what of it is left in the current one.
+    pub fn set_budget(&self, budget: &BudgetScope, limit: f64, remaining: f64) {
+        self.budget_limit.child(budget).set(Some(limit));
+        self.budget_remaining.child(budget).set(Some(remaining));
     }
 
     /// The configuration was loaded at `at`.
@@ -236,6 +255,35 @@ impl Metrics {
         self.http_connections_refused.child(&()).add(1);
     }
 
+    /// Whether this replica is the one that probes. One that stands by shows no latest result: what it measured once must
+    /// not stand beside what the leader measures now.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.child(&()).set(Some(f64::from(u8::from(leads))));
+        if !leads {
+            self.forget_latest();
+        }
+    }
+
+    fn forget_latest(&self) {
+        let forget = |gauge: &Gauge| gauge.set(None);
+        self.up.each(forget);
+        self.failing.each(forget);
+        self.level_throughput_tokens.each(forget);
+        self.level_throughput_requests.each(forget);
+        self.level_ttft.each(forget);
+        self.level_tpot.each(forget);
+        for gauges in [&self.ladder_knee, &self.ladder_safe, &self.ladder_knee_rate, &self.ladder_safe_rate] {
+            gauges.each(forget);
+        }
+        self.ladder_state.each(forget);
+        self.finding.each(forget);
+    }
+
+    /// The API server did not grant a request about the lease.
+    pub fn lease_request_failed(&self) {
+        self.lease_request_failures.child(&()).add(1);
+    }
+
     /// How the archive is doing; counts are of the whole life of the program.
     pub fn set_archive(&self, standing: &Standing) {
         self.archive_up.child(&()).set(standing.up.map(|up| f64::from(u8::from(up))));
@@ -246,14 +294,14 @@ impl Metrics {
             (self.archive_write_failures.child(&()), standing.write_failures),
         ];
         for (counter, count) in counts {
-            counter.add(count.saturating_sub(counter.total()));
+            counter.raise_to(count);
         }
     }
 
     /// Everything, in text format 0.0.4, in the order of [`names::CATALOGUE`].
     #[must_use]
     pub fn encode(&self) -> String {
-        self.probes_in_flight.child(&()).set(Some((self.in_flight)() as f64));
+        self.count_probes();
         let mut out = String::with_capacity(64 * 1024);
         for family in self.families() {
             family.expose(&mut out);
@@ -264,6 +312,20 @@ impl Metrics {
         out
     }
 
+    /// Takes over the register as it is at one moment.
+    fn count_probes(&self) {
+        let mut in_flight = 0;
+        for (Errand { target, model, role }, tally) in self.register.tallies() {
+            in_flight += tally.in_flight();
+            let key = (Endpoint { target, model }, role);
+            self.probe_attempts.child(&key).raise_to(tally.attempts);
+            for fate in Fate::ALL {
+                self.probe_results.child(&(key.clone(), *fate)).raise_to(tally.of(*fate));
+            }
+        }
+        self.probes_in_flight.child(&()).set(Some(in_flight as f64));
+    }
+
     fn lay_out_program(&self) {
         let unlabelled = BTreeSet::from([()]);
         lay_out(&self.probes_in_flight, &unlabelled);
@@ -272,6 +334,8 @@ impl Metrics {
         lay_out(&self.archive_write_failures, &unlabelled);
         lay_out(&self.archive_size, &unlabelled);
         lay_out(&self.http_connections_refused, &unlabelled);
+        lay_out(&self.leader, &unlabelled);
+        lay_out(&self.lease_request_failures, &unlabelled);
         lay_out(&self.config_last_reload_successful, &unlabelled);
         lay_out(&self.config_last_reload_success, &unlabelled);
         lay_out(&self.build_info, &BTreeSet::from([Build]));
@@ -288,6 +352,7 @@ impl Metrics {
         self.request_duration.lay_out(&buckets.request_duration, &cells);
         self.output_tokens_per_second.lay_out(&buckets.output_tokens_per_second, &cells);
         lay_out(&self.requests, &cells);
+        lay_out(&self.arrivals_not_sent, &cells.iter().filter(|cell| cell.rate.is_some()).cloned().collect());
         lay_out(&self.request_failures, &times(&cells, FailureClass::ALL));
         lay_out(&self.requests_within_objective, &layout.within_objective());
         lay_out(&self.level_throughput_tokens, &cells);
@@ -308,20 +373,33 @@ impl Metrics {
         let endpoints = layout.keys::<Endpoint>();
         lay_out(&self.up, &endpoints);
         lay_out(&self.failing, &times(&endpoints, FailureClass::ALL));
+        let errands = times(&endpoints, Role::ALL);
+        lay_out(&self.probe_attempts, &errands);
+        lay_out(&self.probe_results, &times(&errands, Fate::ALL));
         let allowances = times(&endpoints, RateLimitUnit::ALL);
         for gauge in [&self.rate_limit, &self.rate_limit_remaining, &self.rate_limit_reset] {
             lay_out(gauge, &allowances);
         }
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
-        lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
+        let budgets = layout.budgets.iter().cloned().collect();
+        lay_out(&self.budget_limit, &budgets);
+        lay_out(&self.budget_remaining, &budgets);
         let phases = times(&layout.targets(), Phase::ALL);
         self.connection_phase.lay_out(&PHASE_BOUNDS.into(), &phases);
     }
 
     fn lay_out_ladders(&self, layout: &Layout) {
         let ladders = layout.keys::<Ladder>();
-        lay_out(&self.ladder_knee, &ladders);
-        lay_out(&self.ladder_safe, &ladders);
+        let of_kind = |open: bool| {
+            let cells = layout.cells().filter(|cell| cell.rate.is_some() == open);
+            cells.map(Ladder::from).collect::<BTreeSet<_>>()
+        };
+        for (closed, open) in
+            [(&self.ladder_knee, &self.ladder_knee_rate), (&self.ladder_safe, &self.ladder_safe_rate)]
+        {
+            lay_out(closed, &of_kind(false));
+            lay_out(open, &of_kind(true));
+        }
         lay_out(&self.ladder_state, &times(&ladders, LadderState::ALL));
         lay_out(&self.finding, &times(&ladders, &layout.findings));
         lay_out(&self.level_skips, &times(&ladders, LevelSkip::ALL));
@@ -358,8 +436,8 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 53] {
-        [
+    fn families(&self) -> Vec<&dyn Exposed> {
+        vec![
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
             &self.time_per_output_token,
@@ -367,6 +445,7 @@ impl Metrics {
             &self.request_duration,
             &self.output_tokens_per_second,
             &self.requests,
+            &self.arrivals_not_sent,
             &self.request_failures,
             &self.requests_within_objective,
             &self.prompt_tokens,
@@ -382,6 +461,8 @@ impl Metrics {
             &self.level_kv_cache,
             &self.ladder_knee,
             &self.ladder_safe,
+            &self.ladder_knee_rate,
+            &self.ladder_safe_rate,
             &self.ladder_state,
             &self.finding,
             &self.level_skips,
@@ -402,7 +483,10 @@ impl Metrics {
             &self.sweep_duration,
             &self.sweep_interval,
             &self.sweep_start_delay,
+            &self.budget_limit,
             &self.budget_remaining,
+            &self.probe_attempts,
+            &self.probe_results,
             &self.probes_in_flight,
             &self.client_delay,
             &self.archive_up,
@@ -410,6 +494,8 @@ impl Metrics {
             &self.archive_write_failures,
             &self.archive_size,
             &self.http_connections_refused,
+            &self.leader,
+            &self.lease_request_failures,
             &self.build_info,
             &self.config_last_reload_successful,
             &self.config_last_reload_success,

@@ -29,6 +29,11 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Takes over a count that is kept elsewhere; it never falls.
+    pub fn raise_to(&self, count: u64) {
+        self.0.fetch_max(count, Ordering::Relaxed);
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn total(&self) -> u64 {

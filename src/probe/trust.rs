@@ -49,6 +49,15 @@ pub(super) fn token_endpoint_config(trust: &TlsTrust) -> io::Result<ClientConfig
     Ok(builder()?.with_root_certificates(store).with_no_client_auth())
 }
 
+/// For whatever is asked beside the targets: the authorities of a PEM file, or the system's.
+///
+/// # Errors
+/// The file cannot be read or holds no certificate.
+pub(crate) fn authorities_config(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
+    let trust = TlsTrust { ca_file: ca_file.map(Path::to_owned), ..TlsTrust::default() };
+    Ok(builder()?.with_root_certificates(roots(&trust)?).with_no_client_auth())
+}
+
 fn client_certificate(
     files: &ClientCertificate,
 ) -> io::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {

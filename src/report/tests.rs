@@ -50,7 +50,11 @@ fn report() -> SweepReport {
         model: Arc::from("qwen3-8b"),
         prompt_tokens: 16_000,
         levels: vec![good, bad],
-        not_run: vec![NotRun { concurrency: 8, reason: "3 of 8 requests failed at concurrency 4".into() }],
+        not_run: vec![NotRun {
+            concurrency: 8,
+            rate: None,
+            reason: "3 of 8 requests failed at concurrency 4".into(),
+        }],
         knee: Knee::Found(1),
         decided: None,
         scaling: None,
@@ -59,10 +63,12 @@ fn report() -> SweepReport {
         findings: vec![Found {
             finding: Finding::ClientSaturated,
             level: Some(4),
+            rate: None,
             evidence: BTreeMap::new(),
             basis: Basis::Observed,
         }],
         safe_concurrency: Some(1),
+        safe_rate: None,
     };
     SweepReport { ladders: vec![ladder], result: SweepResult::Completed }
 }

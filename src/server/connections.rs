@@ -1,12 +1,23 @@
 //! Connections of the HTTP surface: how many, how long, and how they end.
 //!
 //! Knows nothing of paths. `axum::serve` has no deadline for request headers and no limit of connections; one
-//! client that opens a thousand and says nothing would take the files away that probes need.
+//! client that opens a thousand and says nothing would take the files away that probes need. When there are too many, the
+//! one that has waited longest makes room: whoever asks at once, as a scrape does, gets an answer however many others
+//! only hold their connection.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -14,16 +25,16 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
-    task::JoinSet,
+    sync::watch,
+    task::{AbortHandle, JoinSet},
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 
 use super::web::Web;
 
-/// Most connections at a time; further ones are refused and counted.
-const CONNECTIONS_MAX: usize = 128;
+/// Most connections at a time; for further ones the idlest is closed, and counted.
+const CONNECTIONS_MAX: usize = 256;
 /// Longest time from opening a connection, or from the end of the last answer, to the end of the next request's headers.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for a TLS handshake.
@@ -47,7 +58,7 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let waiting = Waiting::default();
     let (closing, close) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut watch = pin!(web.watch());
@@ -66,17 +77,20 @@ pub(super) async fn serve(
                 continue;
             }
         };
-        let Ok(permit) = permits.clone().try_acquire_owned() else {
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= CONNECTIONS_MAX {
             refused();
-            // A courtesy: a client whose buffer is full only sees the connection close.
-            let _ = stream.try_write(REFUSAL);
-            continue;
-        };
-        let connection = secured(stream, web.current().tls.clone(), router.clone(), close.clone());
-        connections.spawn(async move {
-            connection.await;
-            drop(permit);
-        });
+            if !waiting.close_longest() {
+                // A courtesy: a client whose buffer is full only sees the connection close.
+                let _ = stream.try_write(REFUSAL);
+                continue;
+            }
+        }
+        let place = waiting.place();
+        let connection =
+            secured(stream, web.current().tls.clone(), router.clone(), place.clone(), close.clone());
+        let handle = connections.spawn(connection);
+        place.taken_by(handle);
     }
     drop(listener);
     drop(closing);
@@ -91,12 +105,13 @@ async fn secured(
     stream: TcpStream,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
+    place: Arc<Place>,
     close: watch::Receiver<()>,
 ) {
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return answer(stream, router, close).await };
+    let Some(tls) = tls else { return answer(stream, router, place, close).await };
     match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
-        Ok(Ok(stream)) => answer(stream, router, close).await,
+        Ok(Ok(stream)) => answer(stream, router, place, close).await,
         Ok(Err(error)) => tracing::debug!(%error, "a client's TLS handshake failed"),
         Err(_) => tracing::debug!("a client's TLS handshake took too long"),
     }
@@ -106,14 +121,26 @@ async fn secured(
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     router: Router,
+    place: Arc<Place>,
     mut close: watch::Receiver<()>,
 ) {
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let (service, place) = (service.clone(), place.clone());
+        async move {
+            place.works();
+            let response = service.call(request).await;
+            // Also while the answer is written: a client that does not read it waits, too.
+            place.waits();
+            response
+        }
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_TIMEOUT)
             .max_buf_size(HEADER_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .serve_connection(TokioIo::new(stream), service)
     );
     tokio::select! {
         ended = &mut connection => return log(ended),
@@ -125,5 +152,89 @@ async fn answer(
 fn log(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a client's connection broke");
+    }
+}
+
+/// The connections on which nobody is being answered, the longest first.
+#[derive(Debug, Clone, Default)]
+struct Waiting(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    tasks: BTreeMap<u64, AbortHandle>,
+}
+
+/// One connection's place among them.
+#[derive(Debug)]
+struct Place {
+    waiting: Waiting,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    task: Option<AbortHandle>,
+    works: bool,
+    number: Option<u64>,
+}
+
+impl Waiting {
+    fn place(&self) -> Arc<Place> {
+        Arc::new(Place { waiting: self.clone(), state: Mutex::default() })
+    }
+
+    /// Ends the connection that has waited longest; `false` when all are being answered.
+    fn close_longest(&self) -> bool {
+        let longest = self.queue().tasks.pop_first();
+        longest.map(|(_, task)| task.abort()).is_some()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The connection is served by a task, and waits unless that was faster.
+    fn taken_by(&self, task: AbortHandle) {
+        let mut state = self.state();
+        state.task = Some(task);
+        if !state.works {
+            self.queue_up(&mut state);
+        }
+    }
+
+    fn works(&self) {
+        let mut state = self.state();
+        state.works = true;
+        if let Some(number) = state.number.take() {
+            self.waiting.queue().tasks.remove(&number);
+        }
+    }
+
+    fn waits(&self) {
+        let mut state = self.state();
+        state.works = false;
+        self.queue_up(&mut state);
+    }
+
+    fn queue_up(&self, state: &mut State) {
+        let Some(task) = &state.task else { return };
+        let mut queue = self.waiting.queue();
+        let number = queue.next;
+        queue.next += 1;
+        queue.tasks.insert(number, task.clone());
+        state.number = Some(number);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.works();
     }
 }

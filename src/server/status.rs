@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     analysis::{LevelSummary, Percentiles},
+    arrivals::Rate,
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -22,6 +23,8 @@ pub struct Status {
     /// When the process began.
     #[serde(serialize_with = "instant")]
     pub started_at: DateTime<Utc>,
+    /// Whether this replica is the one that probes; `null` where there is one only.
+    pub leader: Option<bool>,
     /// Sweeps, in the order of the configuration.
     pub sweeps: Vec<SweepStatus>,
     /// Cells, in the order in which they are run.
@@ -80,8 +83,10 @@ pub struct CellStatus {
     pub model: Arc<str>,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; at a rate, the most there may be.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    pub rate: Option<f64>,
     /// When the level ended; `None` before the first.
     #[serde(serialize_with = "instant_or_null")]
     pub measured_at: Option<DateTime<Utc>>,
@@ -123,6 +128,7 @@ impl Status {
         Self {
             version: crate::version::PACKAGE,
             started_at,
+            leader: None,
             sweeps: Vec::new(),
             cells: Vec::new(),
             budgets: Vec::new(),
@@ -134,13 +140,14 @@ impl CellStatus {
     /// A cell without a level yet.
     #[must_use]
     pub fn unmeasured(cell: &Cell) -> Self {
-        let Cell { sweep, target, model, prompt_tokens, concurrency } = cell.clone();
+        let Cell { sweep, target, model, prompt_tokens, concurrency, rate } = cell.clone();
         Self {
             sweep,
             target,
             model,
             prompt_tokens,
             concurrency,
+            rate: rate.map(Rate::per_second),
             measured_at: None,
             requests: 0,
             ok: 0,
@@ -173,6 +180,7 @@ impl CellStatus {
             && self.target == cell.target
             && self.model == cell.model
             && self.prompt_tokens == cell.prompt_tokens
+            && self.rate == cell.rate.map(Rate::per_second)
             && self.concurrency == cell.concurrency
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta};
 
-use super::*;
+use super::{scrape::accepts_gzip, *};
 use crate::{
     analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
@@ -95,6 +95,7 @@ fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 16_000,
         concurrency: 8,
+        rate: None,
     }
 }
 
@@ -136,6 +137,7 @@ fn summary(count: usize) -> LevelSummary {
 fn status() -> Status {
     let minutes = |minutes| Some(now() + TimeDelta::minutes(minutes));
     Status {
+        leader: None,
         version: "1.2.3",
         started_at: now() - TimeDelta::hours(30),
         sweeps: vec![SweepStatus {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{
-    Event, Role, Run,
+    Errand, Event, Role, Run,
     caught::caught,
     gate::Gate,
     shot::{CalibrationKey, Prepared, Shots},
@@ -103,18 +103,19 @@ impl Caller<'_> {
     async fn probe(&mut self, length: u32) -> Option<(f64, Measurement)> {
         let mut halt = self.run.halt.clone();
         let toll = self.shots.toll();
-        let _in_flight = self.run.in_flight.enter();
         let loaded = self.shots.calibrating(length);
         let estimated = loaded.estimated();
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.run.governor);
         let mut reservation = self.run.governor.reserve(&toll.order, worst_case).ok()?;
+        let entry = self.run.register.enter(Errand::of(self.cell, Role::Calibration));
         let shot = loaded.as_shot();
         reservation.sent();
         let measurement = tokio::select! {
             measurement = caught(self.lane.probe(&shot)) => measurement,
             () = halt.cancelled() => return None,
         };
-        let used = toll.used(reservation.held(), &measurement);
+        entry.ended(&measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.run.governor);
         reservation.settle(used);
         Some((estimated, measurement))
     }

@@ -18,8 +18,9 @@ use crate::{
         Capacity, Decided, Examined, Found, Growth, Knee, LengthPoint, LevelSummary, PromptLength, Scaling,
         examine, growth, knee,
     },
+    arrivals::Rate,
     budget::{Exhausted, Order},
-    cell::Cell,
+    cell::{Cell, Load},
     config::{ConnectionPolicy, LevelSettings, midpoint},
     measurement::FailureClass,
 };
@@ -45,6 +46,8 @@ pub struct LadderReport {
     pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The rate that is safe, in a ladder of rates.
+    pub safe_rate: Option<Rate>,
     /// The Universal Scalability Law fitted to the levels.
     pub scaling: Option<Scaling>,
     /// How the time to first token grows with the prompt's length, up to this ladder's.
@@ -58,30 +61,40 @@ pub struct LadderReport {
 /// A level that was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotRun {
-    /// Its concurrency.
+    /// Its concurrency; at a rate, the most requests in flight.
     pub concurrency: u32,
+    /// Its rate, in an open loop.
+    pub rate: Option<Rate>,
     /// Why, in words.
     pub reason: String,
+}
+
+impl NotRun {
+    /// What tells it apart from the other levels of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate)
+    }
 }
 
 /// Why a climb ended before its last level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// A failure that every request would meet, at this concurrency.
-    Fatal(FailureClass, u32),
+    /// A failure that every request would meet, at this level.
+    Fatal(FailureClass, Load),
     /// Too many requests of a level failed.
     FailureRatio {
         /// How many failed.
         failed: u32,
         /// Of how many.
         requests: u32,
-        /// The level's concurrency.
-        concurrency: u32,
+        /// Which level.
+        level: Load,
     },
-    /// Every answer came whole, at this concurrency: there is no first token to time.
-    NotStreaming(u32),
-    /// Throughput stopped growing after this concurrency.
-    AfterKnee(u32),
+    /// Every answer came whole, at this level: there is no first token to time.
+    NotStreaming(Load),
+    /// More load brings nothing after this level.
+    AfterKnee(Load),
     /// The level would not fit into what may still be spent.
     Budget(Exhausted),
     /// The target asked to be left alone for so long, counted from then.
@@ -113,15 +126,14 @@ impl Cause {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Fatal(class, concurrency) => write!(f, "{class} at concurrency {concurrency}"),
-            Self::FailureRatio { failed, requests, concurrency } => {
-                write!(f, "{failed} of {requests} requests failed at concurrency {concurrency}")
+            Self::Fatal(class, level) => write!(f, "{class} at {level}"),
+            Self::FailureRatio { failed, requests, level } => {
+                write!(f, "{failed} of {requests} requests failed at {level}")
             }
-            Self::NotStreaming(concurrency) => write!(
-                f,
-                "the endpoint does not stream (seen at concurrency {concurrency}): only whole requests can be timed"
-            ),
-            Self::AfterKnee(knee) => write!(f, "throughput stopped growing after concurrency {knee}"),
+            Self::NotStreaming(level) => {
+                write!(f, "the endpoint does not stream (seen at {level}): only whole requests can be timed")
+            }
+            Self::AfterKnee(knee) => write!(f, "throughput stopped growing after {knee}"),
             Self::Budget(exhausted) => exhausted.fmt(f),
             Self::HeldOff(left) => {
                 write!(f, "the target asked to be left alone for {} more seconds", left.as_secs_f64().ceil())
@@ -151,18 +163,18 @@ pub(super) async fn climb(
         control: None,
     };
     let mut stopped: Option<Cause> = None;
-    for &concurrency in &sweep.concurrency {
+    for rung in sweep.loads() {
         let is_first = climb.levels.is_empty();
-        let pass = match climb.admit(concurrency, stopped.take()).await {
+        let pass = match climb.admit(rung, stopped.take()).await {
             Ok(pass) => pass,
             Err(cause) => {
                 stopped = Some(cause);
                 continue;
             }
         };
-        stopped = climb.run_level(concurrency).await;
+        stopped = climb.run_level(rung).await;
         if let (true, None, Some(max_tokens)) = (is_first, &stopped, sweep.max_tokens_control) {
-            stopped = climb.run_control(concurrency, max_tokens).await;
+            stopped = climb.run_control(rung, max_tokens).await;
         }
         drop(pass);
     }
@@ -171,6 +183,9 @@ pub(super) async fn climb(
     }
     climb.conclude(other_lengths)
 }
+
+/// A level to climb to: concurrency, or the most in flight and a rate.
+type Rung = (u32, Option<Rate>);
 
 /// A climb under way.
 struct Climb<'a> {
@@ -184,19 +199,20 @@ struct Climb<'a> {
 }
 
 impl Climb<'_> {
-    fn cell(&self, concurrency: u32) -> Arc<Cell> {
+    fn cell(&self, (concurrency, rate): Rung) -> Arc<Cell> {
         Arc::new(Cell {
             sweep: self.run.sweep.name.clone(),
             target: self.door.0.endpoint.target().name.clone(),
             model: self.model.clone(),
             prompt_tokens: self.prompt_tokens,
             concurrency,
+            rate,
         })
     }
 
     /// Lets a level begin, calibrated before the first of them, or takes note of why it must not.
-    async fn admit(&mut self, concurrency: u32, stopped: Option<Cause>) -> Result<Pass, Cause> {
-        let cell = self.cell(concurrency);
+    async fn admit(&mut self, rung: Rung, stopped: Option<Cause>) -> Result<Pass, Cause> {
+        let cell = self.cell(rung);
         let admitted = match admit(self.run, self.door, &cell, stopped).await {
             Ok(pass) if self.levels.is_empty() => {
                 calibrate(self.run, self.door, &cell).await;
@@ -207,15 +223,16 @@ impl Climb<'_> {
             admitted => admitted,
         };
         if let Err(cause) = &admitted {
-            self.not_run.push(NotRun { concurrency, reason: cause.to_string() });
+            let (concurrency, rate) = rung;
+            self.not_run.push(NotRun { concurrency, rate, reason: cause.to_string() });
             self.run.send(Event::LevelNotRun { cell, cause: cause.clone() }).await;
         }
         admitted
     }
 
     /// Runs a level that was admitted; returns why none should follow it, if none should.
-    async fn run_level(&mut self, concurrency: u32) -> Option<Cause> {
-        let cell = self.cell(concurrency);
+    async fn run_level(&mut self, rung: Rung) -> Option<Cause> {
+        let cell = self.cell(rung);
         let settings = self.run.sweep.level.clone();
         self.run.send(Event::LevelStarted { cell: cell.clone(), requests: settings.requests }).await;
         let finished = self.level(cell.clone(), settings, false).run().await;
@@ -225,26 +242,27 @@ impl Climb<'_> {
             delays: Box::new(finished.delays),
         };
         self.run.send(event).await;
-        let at = self.levels.partition_point(|level| level.concurrency < concurrency);
+        let load = load_of(rung);
+        let at = self.levels.partition_point(|level| level.load() < load);
         self.levels.insert(at, finished.summary);
         match finished.ended {
-            Some(ended) => Some(self.cause(ended, concurrency)),
+            Some(ended) => Some(self.cause(ended, load_of(rung))),
             None => guard(self.run, &self.levels),
         }
     }
 
     /// Runs the lowest level once more with another output limit.
-    async fn run_control(&mut self, concurrency: u32, max_tokens: u32) -> Option<Cause> {
-        let cell = self.cell(concurrency);
+    async fn run_control(&mut self, rung: Rung, max_tokens: u32) -> Option<Cause> {
+        let cell = self.cell(rung);
         let settings = LevelSettings { max_tokens, ..self.run.sweep.level.clone() };
-        let worst_case = toll::level(&cell, &settings, self.door.0.endpoint.target());
+        let worst_case = toll::level(&cell, &settings, self.door.0.endpoint.target(), &self.run.governor);
         let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
         if self.run.halt.is_stopping() || self.run.governor.covers(&order, worst_case).is_err() {
             return None;
         }
         let finished = self.level(cell, settings, true).run().await;
         self.control = Some((max_tokens, finished.summary));
-        finished.ended.map(|ended| self.cause(ended, concurrency))
+        finished.ended.map(|ended| self.cause(ended, load_of(rung)))
     }
 
     /// Runs a level between the knee and the level after it: the knee lies there.
@@ -252,15 +270,15 @@ impl Climb<'_> {
         let Some(knee) = knee(&self.levels).concurrency() else { return };
         let after = self.levels.iter().map(|level| level.concurrency).find(|level| *level > knee);
         let Some(between) = after.and_then(|after| midpoint(knee, after)) else { return };
-        if let Ok(pass) = self.admit(between, None).await {
-            self.run_level(between).await;
+        if let Ok(pass) = self.admit((between, None), None).await {
+            self.run_level((between, None)).await;
             drop(pass);
         }
     }
 
     fn level(&self, cell: Arc<Cell>, settings: LevelSettings, is_control: bool) -> Level {
         let (prepared, gate) = self.door;
-        let before = self.levels.iter().rfind(|level| level.concurrency <= cell.concurrency);
+        let before = self.levels.iter().rfind(|level| level.load() <= cell.load());
         let pace = before.and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
         Level {
             cell,
@@ -270,16 +288,16 @@ impl Climb<'_> {
             gap_bounds: self.run.gap_bounds.clone(),
             events: self.run.events.clone(),
             halt: self.run.halt.clone(),
-            in_flight: self.run.in_flight.clone(),
+            register: self.run.register.clone(),
             governor: self.run.governor.clone(),
             gate: gate.clone(),
             is_control,
         }
     }
 
-    fn cause(&self, ended: Ended, concurrency: u32) -> Cause {
+    fn cause(&self, ended: Ended, load: Load) -> Cause {
         match ended {
-            Ended::Fatal(class) => Cause::Fatal(class, concurrency),
+            Ended::Fatal(class) => Cause::Fatal(class, load),
             Ended::Budget(exhausted) => Cause::Budget(exhausted),
             Ended::HeldOff => Cause::HeldOff(self.door.1.held_off().unwrap_or_default()),
         }
@@ -320,12 +338,17 @@ impl Climb<'_> {
             knee: capacity.knee,
             decided: capacity.decided,
             safe_concurrency: capacity.safe_concurrency,
+            safe_rate: capacity.safe_rate,
             scaling: capacity.scaling,
             growth: growth(&lengths),
             control: self.control,
             findings,
         }
     }
+}
+
+fn load_of((concurrency, rate): Rung) -> Load {
+    Load::of(concurrency, rate)
 }
 
 /// A hold that ends this soon is waited for; a longer one ends the climb.
@@ -360,7 +383,7 @@ async fn admit(
     if run.sweep.is_quiet(run.governor.now()) {
         return Err(Cause::Quiet);
     }
-    let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target());
+    let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target(), &run.governor);
     let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
     run.governor.covers(&order, worst_case).map_err(Cause::Budget)?;
     Ok(pass)
@@ -372,13 +395,13 @@ fn guard(run: &Run, levels: &[LevelSummary]) -> Option<Cause> {
     let failed = level.requests.saturating_sub(level.ok);
     if level.ok == 0 && failed > 0 && level.failures.keys().all(|class| *class == FailureClass::NotStreaming)
     {
-        return Some(Cause::NotStreaming(level.concurrency));
+        return Some(Cause::NotStreaming(level.load()));
     }
     let ratio = f64::from(failed) / f64::from(level.requests.max(1));
     if failed > 0 && ratio >= run.sweep.abort.failure_ratio {
-        let (requests, concurrency) = (level.requests, level.concurrency);
-        return Some(Cause::FailureRatio { failed, requests, concurrency });
+        return Some(Cause::FailureRatio { failed, requests: level.requests, level: level.load() });
     }
-    let knee = knee(levels).concurrency().filter(|_| run.sweep.abort.after_knee)?;
-    Some(Cause::AfterKnee(knee))
+    let knee = knee(levels);
+    let knee = knee.concurrency().map(Load::Concurrency).or(knee.rate().map(Load::Rate));
+    knee.filter(|_| run.sweep.abort.after_knee).map(Cause::AfterKnee)
 }

@@ -1,9 +1,13 @@
-//! One level: `concurrency` workers in a closed loop, each starting its next probe as soon as its last one ended.
+//! One level: `concurrency` workers in a closed loop, each starting its next probe as soon as its last one ended; or,
+//! at a rate, an open loop (`open`).
 //!
 //! Every worker's first probe is a warm-up and excluded, as is whatever is sent before all workers are at work.
 //! Workers start staggered over the length of one request, so that they neither hit the target as a wave nor
 //! run in lock-step. When the measured requests are all under way, idle workers send one filler each, so that
 //! the last measured ones still meet the level's load; fillers are cancelled when the last measured one ends.
+
+mod crew;
+mod open;
 
 use std::{
     sync::{
@@ -20,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    Event, Halt, InFlight, Role,
+    Errand, Event, Halt, Register, Role,
     caught::caught,
     delay,
     gate::Gate,
@@ -28,12 +32,12 @@ use super::{
     witness::Witness,
 };
 use crate::{
-    analysis::{FullWindow, LevelSummary, Sample, first_tokens, summarize},
+    analysis::{FullWindow, LevelSummary, Offered, Sample, first_tokens, summarize},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
     measurement::{FailureClass, GapSketch, Measurement},
-    probe::Lane,
+    probe::{Lane, Shot},
 };
 
 /// Longest time over which the starts of a level's workers are spread.
@@ -49,7 +53,7 @@ pub(super) struct Level {
     pub(super) gap_bounds: Arc<[f64]>,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) halt: Halt,
-    pub(super) in_flight: InFlight,
+    pub(super) register: Register,
     pub(super) governor: Governor,
     pub(super) gate: Gate,
     /// Whether its requests count for a control alone, not for the cell.
@@ -80,15 +84,11 @@ impl Level {
     pub(super) async fn run(self) -> Finished {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
-        let mut workers = JoinSet::new();
         let level = Arc::new(self);
         let mut engine = Witness::before(&level.endpoint, &level.cell.model).await;
-        let delays = delay::Watch::start();
-        for index in 0..concurrency {
-            workers.spawn(work(level.clone(), floor.clone(), index));
-        }
+        let delays = delay::Watch::start(concurrency);
         tokio::select! {
-            () = join(&mut workers, &floor, level.halt.clone()) => {}
+            () = level.work(&floor) => {}
             () = linger(&floor, &mut engine) => {}
         }
         let delays = delays.stop().await;
@@ -96,13 +96,39 @@ impl Level {
         let ended = floor.ended.get().cloned();
         // A level that the target ended is a failed one; only one that we ended says nothing.
         let by_us = matches!(ended, None | Some(Ended::Budget(_)));
-        let incomplete = by_us && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        let incomplete = by_us && !floor.is_done();
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
-        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        if let Some(rate) = level.cell.rate {
+            let overflow = floor.refused.load(Ordering::Relaxed);
+            summary.offer(Offered::of(rate, level.settings.arrivals, overflow, &samples));
+        }
+        let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
         if !level.halt.is_stopping() {
             summary.engine = engine.after(first_tokens(&samples)).await;
         }
         Finished { summary, delays: delays.sampled, ended }
+    }
+}
+
+impl Level {
+    /// What a probe is for to those outside: what a control measures is not the cell's.
+    fn told(&self, role: Role) -> Role {
+        if self.is_control && role == Role::Measured { Role::Control } else { role }
+    }
+
+    /// Sends the level's requests, until the last has ended.
+    async fn work(self: &Arc<Self>, floor: &Arc<Floor>) {
+        if let Some(rate) = self.cell.rate {
+            open::run(self, floor, rate).await;
+            return;
+        }
+        let mut workers = JoinSet::new();
+        for index in 0..self.cell.concurrency {
+            let mut worker = Worker::new(self, floor);
+            workers.spawn(async move { worker.run(index).await });
+        }
+        join(&mut workers, floor, self.halt.clone()).await;
     }
 }
 
@@ -151,6 +177,8 @@ struct Floor {
     started: AtomicU32,
     /// Measured requests that ended.
     measured: AtomicU32,
+    /// Arrivals that were not sent: too many were in flight.
+    refused: AtomicU32,
     /// How long to spread the starts over; known once the first probe ended, or from the level before.
     pace: watch::Sender<Option<Duration>>,
     /// Turns true when the last measured request ended.
@@ -173,6 +201,7 @@ impl Floor {
             warmups: AtomicU32::new(settings.warmup_requests.saturating_sub(concurrency)),
             started: AtomicU32::new(0),
             measured: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
             pace: watch::Sender::new(pace),
             complete: watch::Sender::new(false),
             over: watch::Sender::new(false),
@@ -203,9 +232,33 @@ impl Floor {
         let since = started.saturating_duration_since(self.epoch);
         let sample = Sample::of(measurement, since, role == Role::Measured);
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
-        if role == Role::Measured && self.measured.fetch_add(1, Ordering::AcqRel) + 1 >= self.requests {
+        if role == Role::Measured {
+            self.measured.fetch_add(1, Ordering::AcqRel);
+            self.end_if_done();
+        }
+    }
+
+    /// A measured request that is not sent.
+    fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::AcqRel);
+        self.end_if_done();
+    }
+
+    fn end_if_done(&self) {
+        if self.is_done() {
             self.complete.send_replace(true);
         }
+    }
+
+    /// Whether nothing is left to be measured.
+    fn is_done(&self) -> bool {
+        let ended =
+            self.measured.load(Ordering::Acquire).saturating_add(self.refused.load(Ordering::Acquire));
+        ended >= self.requests
+    }
+
+    fn has_samples(&self) -> bool {
+        !self.samples.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn stop(&self, why: Ended) {
@@ -232,17 +285,6 @@ fn take(counter: &AtomicU32) -> bool {
     counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
 }
 
-async fn work(level: Arc<Level>, floor: Arc<Floor>, index: u32) {
-    let mut worker = Worker {
-        lane: Lane::new(level.endpoint.endpoint.clone(), level.settings.connection),
-        shots: Shots::new(&level.cell, &level.settings, &level.endpoint, level.gap_bounds.clone()),
-        halt: level.halt.clone(),
-        level,
-        floor,
-    };
-    worker.run(index).await;
-}
-
 struct Worker {
     level: Arc<Level>,
     floor: Arc<Floor>,
@@ -252,6 +294,16 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(level: &Arc<Level>, floor: &Arc<Floor>) -> Self {
+        Self {
+            lane: Lane::new(level.endpoint.endpoint.clone(), level.settings.connection),
+            shots: Shots::new(&level.cell, &level.settings, &level.endpoint, level.gap_bounds.clone()),
+            halt: level.halt.clone(),
+            level: level.clone(),
+            floor: floor.clone(),
+        }
+    }
+
     async fn run(&mut self, index: u32) {
         if !self.wait_for_turn(index).await {
             return;
@@ -262,7 +314,7 @@ impl Worker {
         while !self.halt.is_stopping() {
             filled |= role == Role::Filler;
             let started = Instant::now();
-            let Some(measurement) = self.probe(role).await else { break };
+            let Some(measurement) = self.probe(role, None).await else { break };
             self.settle(measurement, started, role, index).await;
             match self.floor.next_role(filled) {
                 Some(next) => role = next,
@@ -292,11 +344,12 @@ impl Worker {
         self.floor.ended.get().is_none()
     }
 
-    /// One probe; `None` when it was a filler and is no longer needed, or may not be paid for.
-    async fn probe(&mut self, role: Role) -> Option<Measurement> {
+    /// One probe, at once or when it is due; `None` when it was a filler and is no longer needed, or may not be paid
+    /// for.
+    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<Measurement> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,
             Err(exhausted) => {
@@ -304,8 +357,8 @@ impl Worker {
                 return None;
             }
         };
-        let _in_flight = self.level.in_flight.enter();
-        let shot = loaded.as_shot();
+        let entry = self.level.register.enter(Errand::of(&self.level.cell, self.level.told(role)));
+        let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
         let measurement = if role == Role::Filler {
@@ -319,7 +372,8 @@ impl Worker {
         } else {
             probe.await
         };
-        let used = toll.used(reservation.held(), &measurement);
+        entry.ended(&measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
         Some(measurement)
     }
@@ -349,10 +403,9 @@ impl Worker {
             self.floor.stop(Ended::HeldOff);
         }
         let trace_id = self.shots.trace_id();
-        let is_control = self.level.is_control && role == Role::Measured;
         let event = Event::Probed {
             cell: self.level.cell.clone(),
-            role: if is_control { Role::Control } else { role },
+            role: self.level.told(role),
             measurement: Box::new(measurement),
             trace_id,
         };

@@ -11,16 +11,15 @@ mod halt;
 mod kept_waiting;
 mod ladder;
 mod level;
+mod on_demand;
+mod register;
 mod shot;
 mod toll;
 mod witness;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use tokio::sync::mpsc;
@@ -30,6 +29,8 @@ pub use self::{
     delay::DELAY_BOUNDS,
     halt::{Brake, Halt, Stop, brake},
     ladder::{Cause, LadderReport, NotRun},
+    on_demand::{Demand, Means, on_demand},
+    register::{Entry, Errand, Fate, Register, Role, Tally},
     shot::{Prepared, Remembered},
 };
 use crate::{
@@ -85,21 +86,6 @@ pub enum Event {
     },
 }
 
-/// What a probe is sent for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Opens the connection and brings the level to its load; excluded.
-    WarmUp,
-    /// Tells how the model counts prompts; excluded.
-    Calibration,
-    /// Counts.
-    Measured,
-    /// Keeps the load while the last measured ones end; excluded.
-    Filler,
-    /// Shows what another output limit makes of the time to first token; counts for that alone.
-    Control,
-}
-
 /// How a sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepResult {
@@ -118,33 +104,6 @@ pub struct SweepReport {
     pub ladders: Vec<LadderReport>,
     /// How it ended.
     pub result: SweepResult,
-}
-
-/// Number of probes in flight, over everything.
-#[derive(Debug, Clone, Default)]
-pub struct InFlight(Arc<AtomicUsize>);
-
-/// One probe in flight; gone when dropped.
-#[derive(Debug)]
-pub struct InFlightGuard(Arc<AtomicUsize>);
-
-impl InFlight {
-    /// How many now.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn enter(&self) -> InFlightGuard {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        InFlightGuard(self.0.clone())
-    }
-}
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The targets as they are probed: shared by all sweeps, so that two of them do not load one target at once.
@@ -207,7 +166,7 @@ impl Fleet {
 /// The cap under which it does not.
 pub fn affordable(sweep: &Sweep, governor: &Governor) -> Result<(), Exhausted> {
     let mut refused = Ok(());
-    for (order, amount) in toll::cheapest(sweep) {
+    for (order, amount) in toll::cheapest(sweep, governor) {
         match governor.covers(&order, amount) {
             Ok(()) => return Ok(()),
             Err(exhausted) => refused = Err(exhausted),
@@ -229,8 +188,8 @@ pub struct Run {
     pub events: mpsc::Sender<Event>,
     /// When to stop.
     pub halt: Halt,
-    /// Counts the probes.
-    pub in_flight: InFlight,
+    /// Where every probe is entered.
+    pub register: Register,
     /// What may be spent.
     pub governor: Governor,
     /// Turned on to let no further level begin.

@@ -10,7 +10,7 @@ use tokenprobe::{
     probe::Endpoint,
     prompt::{Prompts, book::Real},
     protocol::Protocol,
-    sweep::{Event, Fleet, InFlight, Prepared, Remembered, Role, Run, SweepReport, brake},
+    sweep::{Event, Fleet, Prepared, Register, Remembered, Role, Run, SweepReport, brake},
 };
 use tokio::sync::mpsc;
 
@@ -55,7 +55,7 @@ impl Site {
             gap_bounds: Arc::from([1.0]),
             events,
             halt,
-            in_flight: InFlight::default(),
+            register: Register::default(),
             governor: Governor::unlimited(),
             paused: Arc::default(),
         };

@@ -141,6 +141,7 @@ pub async fn probe(lane: &mut Lane) -> Measurement {
         keep_text: false,
         gap_bounds: Arc::new([]),
         trace_id: TraceId::random(),
+        due: None,
     };
     lane.probe(&shot).await
 }

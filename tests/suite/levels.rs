@@ -10,7 +10,7 @@ use tokenprobe::{
     probe::Endpoint,
     protocol::Protocol,
     simulator::Oracle,
-    sweep::{Event, Fleet, InFlight, Prepared, Role, Run, Stop, SweepReport, SweepResult, brake},
+    sweep::{Event, Fleet, Prepared, Register, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
 use tokio::sync::mpsc;
 
@@ -42,7 +42,7 @@ async fn overlapping(server: &Server, allowed: bool) {
             gap_bounds: Arc::from([1.0]),
             events: events.clone(),
             halt: halt.clone(),
-            in_flight: InFlight::default(),
+            register: Register::default(),
             governor: Governor::unlimited(),
             paused: Arc::default(),
         };
@@ -64,13 +64,13 @@ async fn two_sweeps_never_load_one_target_at_once_unless_allowed_to() {
     }
 }
 
-struct Ran {
-    report: SweepReport,
-    probes: Vec<(Role, Measurement)>,
+pub(crate) struct Ran {
+    pub(crate) report: SweepReport,
+    pub(crate) probes: Vec<(Role, Measurement)>,
     not_run: Vec<String>,
 }
 
-fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
+pub(crate) fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
     let models = models.iter().map(|model| Arc::from(*model)).collect();
     let base_url = BaseUrl::parse(&server.base_url()).unwrap();
     let target = Arc::new(Target::ad_hoc(base_url, Protocol::OpenAiChat, models));
@@ -81,7 +81,7 @@ fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
     sweep
 }
 
-async fn run(sweep: Sweep) -> Ran {
+pub(crate) async fn run(sweep: Sweep) -> Ran {
     let (_brake, halt) = brake();
     run_until(sweep, halt).await
 }
@@ -93,14 +93,14 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
         fleet.insert(Prepared::new(endpoint), &Fleet::default());
     }
     let (events, mut inbox) = mpsc::channel(16);
-    let in_flight = InFlight::default();
+    let register = Register::default();
     let run = Run {
         sweep: Arc::new(sweep),
         fleet,
         gap_bounds: Arc::from([0.01, 0.1, 1.0]),
         events,
         halt,
-        in_flight: in_flight.clone(),
+        register: register.clone(),
         governor: Governor::unlimited(),
         paused: Arc::default(),
     };
@@ -116,12 +116,12 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
         (probes, not_run)
     };
     let (report, (probes, not_run)) = tokio::join!(run.run(), listen);
-    assert_eq!(in_flight.count(), 0, "every probe in flight has landed");
+    assert_eq!(register.in_flight(), 0, "every probe in flight has landed");
     Ran { report, probes, not_run }
 }
 
 /// Most requests the server had in hand at one instant.
-fn most_at_once(oracle: &Oracle) -> usize {
+pub(crate) fn most_at_once(oracle: &Oracle) -> usize {
     let seen = oracle.requests();
     let at_once = |instant| {
         let open = |other: &&tokenprobe::simulator::Seen| {

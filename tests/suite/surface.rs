@@ -6,6 +6,7 @@ use reqwest::{Client, Method, Response, StatusCode};
 use tokenprobe::{
     metrics::{Layout, Metrics},
     server::{Command, Readiness, RunAnswer, Status, Surface, Web, serve},
+    sweep::Register,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -28,7 +29,7 @@ struct Served {
 
 async fn served(lifecycle: bool) -> Served {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let metrics = Arc::new(Metrics::new(|| 0));
+    let metrics = Arc::new(Metrics::new(Register::default()));
     metrics.apply(&Layout::default());
     let (status, status_seen) = watch::channel(Arc::new(Status::new(chrono::Utc::now())));
     let (readiness, readiness_seen) = watch::channel(Readiness::Starting);
@@ -39,6 +40,7 @@ async fn served(lifecycle: bool) -> Served {
         readiness: readiness_seen,
         commands: sender,
         lifecycle,
+        probes: false,
         web: Web::open(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -194,19 +196,37 @@ async fn an_unknown_path_lists_the_known_ones() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_refused_and_counted() {
+async fn a_scrape_gets_through_however_many_connections_are_held() {
     let served = served(false).await;
     let mut held = Vec::new();
-    for _ in 0..128 {
-        held.push(TcpStream::connect(served.address).await.unwrap());
+    for index in 0..1000 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        if index % 2 == 0 {
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nx: ").await.unwrap();
+        }
+        held.push(stream);
+        if index % 100 == 99 {
+            assert_eq!(served.get("/metrics").await.status(), StatusCode::OK, "after {index}");
+        }
     }
-    // Connections are accepted in the order in which they were opened: this one is the first too many.
-    let mut refused = TcpStream::connect(served.address).await.unwrap();
+    // The one that held its connection longest was closed for another.
     let mut answer = String::new();
-    refused.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    let read = tokio::time::timeout(Duration::from_secs(5), held[1].read_to_string(&mut answer)).await;
+    assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?} {answer}");
     let text = served.metrics.encode();
-    assert!(text.contains("\ntokenprobe_http_connections_refused_total 1\n"), "{text}");
+    let line =
+        text.lines().find(|line| line.starts_with("tokenprobe_http_connections_refused_total ")).unwrap();
+    let closed: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((1000 - 256..=1010).contains(&closed), "{closed}");
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_does_not_know_is_refused_in_words() {
+    let served = served(false).await;
+    let response = served.ask(Method::POST, "/metrics", &[]).await;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(response.headers()["allow"], "GET,HEAD");
+    assert!(response.text().await.unwrap().contains("allow"));
 }
 
 #[tokio::test]

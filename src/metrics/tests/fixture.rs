@@ -17,6 +17,7 @@ use crate::{
         rate_limit::{RateLimit, RateLimitUnit},
     },
     metrics::{Buckets, BudgetScope, Endpoint, Layout, Metrics, SweepLayout},
+    sweep::{Errand, Register, Role},
 };
 
 /// Metrics of one cell after these probes.
@@ -31,7 +32,12 @@ pub(super) fn after(probes: &[Measurement]) -> Seen {
 }
 
 pub(super) fn metrics(layout: &Layout) -> Metrics {
-    let metrics = Metrics::new(|| 3);
+    let register = Register::default();
+    for _ in 0..3 {
+        // In flight for ever.
+        std::mem::forget(register.enter(Errand::of(&cell(), Role::Measured)));
+    }
+    let metrics = Metrics::new(register);
     metrics.apply(layout);
     metrics
 }
@@ -71,7 +77,13 @@ pub(super) fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 1000,
         concurrency: 8,
+        rate: None,
     }
+}
+
+/// A cell of an open loop.
+pub(super) fn at_rate() -> Cell {
+    Cell { sweep: "open".into(), rate: "2.5/s".parse().ok(), ..cell() }
 }
 
 pub(super) const fn ms(millis: u64) -> Duration {
