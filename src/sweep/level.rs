@@ -225,7 +225,8 @@ impl Floor {
             return Some(Role::Measured);
         }
         self.drained.get_or_init(Instant::now);
-        (!filled && !*self.over.borrow()).then_some(Role::Filler)
+        let is_needed = !*self.complete.borrow() && !*self.over.borrow();
+        (!filled && is_needed).then_some(Role::Filler)
     }
 
     fn record(&self, measurement: &Measurement, started: Instant, role: Role) {
