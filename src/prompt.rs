@@ -12,6 +12,8 @@ mod chinese;
 mod english;
 mod prose;
 
+use std::fmt::Write as _;
+
 pub use self::book::Prompts;
 use self::prose::Prose;
 use crate::config::{PromptLanguage, Share};
@@ -80,7 +82,10 @@ pub fn write(prompts: &Prompts, nonce: Nonce, shape: Shape) -> String {
         text.push_str("\n\n");
     }
     match nonce {
-        Nonce::Fresh(number) | Nonce::Shared(number, _) => text.push_str(&format!("[probe {number:016x}]")),
+        Nonce::Fresh(number) | Nonce::Shared(number, _) => {
+            // Writing into memory never fails.
+            let _ = write!(text, "[probe {number:016x}]");
+        }
         Nonce::Warm => text.push_str("[probe warm]"),
     }
     if let Prompts::Real(real) = prompts {

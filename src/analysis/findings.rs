@@ -121,7 +121,7 @@ vocabulary! {
         "the median is fine, and P99 is far above it",
         "Queueing or memory fragmentation now and then: look at preemptions and waiting requests.";
     Queueing = "queueing",
-        "P95 grows faster than P50 as concurrency rises",
+        "requests wait in line: P95 outgrows P50 as concurrency rises, or the engine shows it",
         "Requests wait for one another: more replicas or slots, or admit fewer at once.";
     KvCacheExhausted = "kv_cache_exhausted",
         "the engine's KV cache is full: it puts requests back, or is about to",

@@ -374,6 +374,10 @@ impl SweepRecord {
                 None => ladders.push(self.ladder_of(level)),
             }
         }
+        for ladder in &mut ladders {
+            // A level that refined a knee was run last and stands between the others.
+            ladder.levels.sort_by_key(|level| level.concurrency);
+        }
         let result = match self.listing.run.result.as_deref() {
             Some("completed") => SweepResult::Completed,
             Some("failed") => SweepResult::Failed,

@@ -285,7 +285,7 @@ pub(crate) fn metrics_url(text: &str) -> Result<Uri, String> {
         return Err("holds a user name or password; the engine's page must be readable without".to_owned());
     }
     if uri.path() == "/" {
-        return Err(format!("has no path; engines show their metrics at \"{}metrics\"", uri));
+        return Err(format!("has no path; engines show their metrics at \"{uri}metrics\""));
     }
     Ok(uri)
 }

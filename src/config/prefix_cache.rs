@@ -36,7 +36,7 @@ impl PrefixCache {
         match text {
             "cold" => Ok(Self::Cold),
             "warm" => Ok(Self::Warm),
-            _ => Err(match nearest(text, WORDS.into_iter()) {
+            _ => Err(match nearest(text, WORDS) {
                 Some(near) => format!("\"{text}\" is not known; did you mean \"{near}\"?"),
                 None => format!(
                     "\"{text}\" is not known; write \"cold\", \"warm\" or, for a common half, \"shared:0.5\""

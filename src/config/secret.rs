@@ -200,8 +200,9 @@ impl Held {
     /// `None` when nothing but white space is left.
     fn new(raw: &str, stamp: Option<Stamp>) -> Option<Self> {
         let value = raw.trim();
-        // A file's final line break is how files end, not a slip.
-        let padded = value.len() != raw.trim_end_matches(['\n', '\r']).len();
+        // A file's final line break is how files end; in a variable it is a slip.
+        let whole = if stamp.is_some() { raw.trim_end_matches(['\n', '\r']) } else { raw };
+        let padded = value.len() != whole.len();
         (!value.is_empty()).then(|| Self {
             value: SecretString::from(value),
             former: Vec::new(),

@@ -128,7 +128,7 @@ catalogue! {
         own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
     LEVEL_TTFT_PART: Gauge "tokenprobe_level_ttft_part_seconds"
-        &["sweep", "target", "model", "prompt_tokens", "concurrency", "part"],
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "part"],
         "Part of the last level's mean time to first token by the engine's own metrics, in seconds: outside (network and \
          gateway), queue, prefill, rest; absent without engine_metrics_url, or where the engine does not tell it.";
     LEVEL_KV_CACHE: Gauge "tokenprobe_level_kv_cache_usage_ratio" CELL,

@@ -84,8 +84,9 @@ impl Text {
             ));
         }
         let digest = Sha256::digest(text.as_bytes());
-        let mark: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Prompts::Text(Arc::new(Self { text, mark: mark.into() })))
+        let head: [u8; 8] = digest.get(..8).and_then(|head| head.try_into().ok()).unwrap_or_default();
+        let mark = format!("{:016x}", u64::from_be_bytes(head)).into();
+        Ok(Prompts::Text(Arc::new(Self { text, mark })))
     }
 
     /// Appends about so many tokens of the text, from a place that follows from the nonce, and from its start again

@@ -254,7 +254,7 @@ impl Climb<'_> {
     /// Runs the lowest level once more with another output limit.
     async fn run_control(&mut self, rung: Rung, max_tokens: u32) -> Option<Cause> {
         let cell = self.cell(rung);
-        let settings = LevelSettings { max_tokens, reasoning_budget: 0, ..self.run.sweep.level.clone() };
+        let settings = LevelSettings { max_tokens, ..self.run.sweep.level.clone() };
         let worst_case = toll::level(&cell, &settings, self.door.0.endpoint.target(), &self.run.governor);
         let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
         if self.run.halt.is_stopping() || self.run.governor.covers(&order, worst_case).is_err() {

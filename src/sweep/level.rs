@@ -137,7 +137,10 @@ impl Level {
 async fn linger(floor: &Floor, engine: &mut Witness<'_>) {
     let mut complete = floor.complete.subscribe();
     if complete.wait_for(|complete| *complete).await.is_ok() {
-        engine.under_load().await;
+        // Alone there are no fillers, and no load any more.
+        if floor.concurrency > 1 {
+            engine.under_load().await;
+        }
         floor.over.send_replace(true);
     }
     std::future::pending::<()>().await;
@@ -222,7 +225,8 @@ impl Floor {
             return Some(Role::Measured);
         }
         self.drained.get_or_init(Instant::now);
-        (!filled && !*self.over.borrow()).then_some(Role::Filler)
+        let is_needed = !*self.complete.borrow() && !*self.over.borrow();
+        (!filled && is_needed).then_some(Role::Filler)
     }
 
     fn record(&self, measurement: &Measurement, started: Instant, role: Role) {

@@ -303,7 +303,7 @@ impl Shots {
         let nonce = match self.settings.prefix_cache {
             PrefixCache::Cold => Nonce::Fresh(fastrand::u64(..)),
             PrefixCache::Warm => Nonce::Warm,
-            PrefixCache::Shared(share) => Nonce::Shared(fastrand::u64(..), share),
+            PrefixCache::Shared(common) => Nonce::Shared(fastrand::u64(..), common),
         };
         prompt::write(&self.settings.prompts, nonce, shape)
     }

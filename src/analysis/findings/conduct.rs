@@ -132,7 +132,9 @@ fn output_shorter(ladder: &Examined<'_>) -> Option<Found> {
 
 fn cache(ladder: &Examined<'_>) -> Option<Found> {
     ladder.levels.iter().find_map(|level| {
-        let (ratio, prompt) = (level.cached_ratio?, level.prompt_tokens_measured?);
+        // The engine counts for the whole level, warm-up included; better than nothing.
+        let by_engine = level.engine.as_ref().and_then(|engine| engine.prefix_cache_hit_ratio);
+        let (ratio, prompt) = (level.cached_ratio.or(by_engine)?, level.prompt_tokens_measured?);
         let is_cacheable = |share: f64| prompt * share >= CACHEABLE_TOKENS;
         let finding = match ladder.prefix_cache {
             PrefixCache::Cold if ratio > COLD_CACHED_MAX && ratio * prompt > COMMON_HEAD_TOKENS => {
