@@ -3,7 +3,7 @@
 //!
 //! Runs inside the event loop, so nothing here waits; writing is the archive's own thread's business.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 
@@ -17,6 +17,8 @@ use crate::{
 
 /// How long the shutdown waits for what is not written yet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Name of the note on sweeps that are paused by hand.
+const PAUSED: &str = "paused";
 /// Name of the note on spent budgets.
 const SPENT: &str = "spent";
 
@@ -27,6 +29,7 @@ pub(super) struct History {
     redactor: Redactor,
     path: Option<PathBuf>,
     spent: Vec<Spent>,
+    paused: BTreeSet<Arc<str>>,
 }
 
 impl History {
@@ -34,11 +37,13 @@ impl History {
     /// that cannot be used is told of, and nothing else suffers.
     pub(super) fn open(config: &Config, observer: &mut Observer, governor: &Governor) -> Self {
         let path = config.archive.path.clone();
+        let mut paused = BTreeSet::new();
         if let Some(path) = &path {
             match Recalled::from_file(path, &config.sweeps) {
                 Ok(recalled) => {
                     observer.recall(&recalled);
                     governor.import(&spent(&recalled));
+                    paused = note(&recalled, PAUSED).unwrap_or_default();
                 }
                 Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
             }
@@ -47,7 +52,7 @@ impl History {
             let started = Keeper::start(path, config.archive.clone());
             started.inspect_err(|error| tracing::error!(%error, "nothing is archived")).ok()
         });
-        Self { keeper, redactor: config.redactor(), path, spent: Vec::new() }
+        Self { keeper, redactor: config.redactor(), path, spent: Vec::new(), paused }
     }
 
     /// Goes over to another configuration; the file stays the one that is open.
@@ -84,6 +89,19 @@ impl History {
         }
     }
 
+    /// What was paused when the program ended.
+    pub(super) fn paused(&self) -> &BTreeSet<Arc<str>> {
+        &self.paused
+    }
+
+    /// Takes note of what is paused: it stays so over a restart.
+    pub(super) fn pauses(&mut self, paused: BTreeSet<Arc<str>>, now: DateTime<Utc>) {
+        if let Some(keeper) = &self.keeper {
+            keeper.note(PAUSED, &paused, now);
+        }
+        self.paused = paused;
+    }
+
     /// How the archive is doing.
     pub(super) fn standing(&self) -> Option<Standing> {
         self.keeper.as_ref().map(Keeper::standing)
@@ -102,6 +120,9 @@ impl History {
 
 /// What an earlier program spent.
 fn spent(recalled: &Recalled) -> Vec<Spent> {
-    let note = recalled.notes.get(SPENT).cloned();
-    note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()
+    note(recalled, SPENT).unwrap_or_default()
+}
+
+fn note<T: serde::de::DeserializeOwned>(recalled: &Recalled, name: &str) -> Option<T> {
+    serde_json::from_value(recalled.notes.get(name)?.clone()).ok()
 }

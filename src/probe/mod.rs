@@ -8,6 +8,7 @@
 //! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
 //! measurement, which models there are.
 
+mod awake;
 mod bell;
 mod catalogue;
 mod certificate;

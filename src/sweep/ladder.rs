@@ -83,6 +83,10 @@ pub enum Cause {
     Quiet,
     /// Paused by hand.
     Paused,
+    /// The model fails already where it is asked least of.
+    LighterFails,
+    /// The model sleeps, or nobody knows, and is not to be woken.
+    Asleep(String),
     /// The whole run was told to stop.
     Stopped,
 }
@@ -105,6 +109,10 @@ impl std::fmt::Display for Cause {
             }
             Self::Quiet => f.write_str("quiet hours"),
             Self::Paused => f.write_str("paused"),
+            Self::LighterFails => {
+                f.write_str("the model fails already at shorter prompts and the lowest concurrency")
+            }
+            Self::Asleep(why) => write!(f, "not woken: {why}"),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -117,6 +125,7 @@ pub(super) async fn climb(
     model: &Arc<str>,
     prompt_tokens: u32,
     other_lengths: &[LengthPoint],
+    mut stopped: Option<Cause>,
 ) -> LadderReport {
     let sweep = run.sweep.clone();
     let target = prepared.endpoint.target().name.clone();
@@ -131,7 +140,6 @@ pub(super) async fn climb(
     };
     let mut levels: Vec<LevelSummary> = Vec::new();
     let mut not_run = Vec::new();
-    let mut stopped: Option<Cause> = None;
     for &concurrency in &sweep.concurrency {
         let cell = cell(concurrency);
         let door = (prepared, gate);
