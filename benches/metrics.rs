@@ -77,6 +77,7 @@ fn cell(number: u32) -> Cell {
         model: format!("org/model-{}", number / 8).into(),
         prompt_tokens: 1000,
         concurrency: number % 8 + 1,
+        rate: None,
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`config`] | TOML as types that cannot hold a bad value; secrets | files, environment |
 //! | [`credential`] | keys, tokens and signatures as headers of a request | token endpoints, programs |
 //! | [`schedule`] | cron and periods to instants | pure |
+//! | [`arrivals`] | when the requests of an open loop are due | pure |
 //! | [`budget`] | what probes may spend; what they spent | pure, wall clock |
 //! | [`election`] | which of several replicas probes | API server, monotonic clock |
 //! | [`sweep`] | the grid, the ladder, the level's workers, the guard that ends a climb | tasks |
@@ -59,9 +60,15 @@
 //! - **Load.** A closed loop: as many workers as the level's concurrency, each starting its next probe when its last
 //!   one ended. Every worker's first probe is a warm-up and excluded; starts are spread over the length of one
 //!   request. While the last measured probes end, idle workers keep up the load with one filler each.
+//! - **Open loop.** Where levels are rates, requests are due at instants fixed beforehand, whatever becomes of those
+//!   before them, and every time counts from the instant at which a request was due: a server that stalls is charged
+//!   for all who came meanwhile. How late a request really left is part of its measurement. In flight are no more
+//!   than a bound; who arrives beyond it is not sent and counted.
 //! - **Prompts.** Every prompt begins with a fresh nonce, so that no prefix cache can answer it.
 //! - **The prober itself.** A timer that runs while probing measures how late this process is scheduled; a level is
-//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more.
+//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more: in
+//!   one of twenty samples, or, where the kernel's account says that others took the core, more than half of that in
+//!   one of a hundred.
 
 pub mod cli;
 pub mod daemon;
@@ -71,6 +78,7 @@ pub mod credential;
 pub mod schedule;
 
 pub mod analysis;
+pub mod arrivals;
 pub mod budget;
 pub mod election;
 pub mod measurement;

@@ -49,6 +49,9 @@ pub struct Measurement {
 /// Instants and spans of one probe. Spans of connecting are durations; all else counts from t0.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
+    /// How long after it was due the probe began, where t0 is the instant at which it was due (a span); `None` in a
+    /// closed loop, where it began at t0.
+    pub late: Option<Duration>,
     /// Name resolution (a span); `None` on a reused connection or when no name had to be resolved.
     pub dns: Option<Duration>,
     /// TCP handshake (a span); `None` on a reused connection.

@@ -9,7 +9,9 @@
 pub mod calibration;
 mod chinese;
 mod english;
+mod prose;
 
+use self::prose::Prose;
 use crate::config::PromptLanguage;
 
 #[cfg(test)]
@@ -50,9 +52,6 @@ impl Shape {
     }
 }
 
-/// Sentences of a paragraph at least, and how many more there may be.
-const SENTENCES_MIN: u64 = 4;
-const SENTENCES_MORE: u64 = 4;
 /// The share of a prompt its closing request may take.
 const CLOSING_SHARE: f64 = 0.4;
 /// The longest prompt built, in estimated tokens: a calibration gone wrong must not fill the memory.
@@ -63,24 +62,24 @@ const BUDGET_MAX: f64 = 4_000_000.0;
 #[must_use]
 pub fn build(nonce: Nonce, shape: Shape) -> String {
     let budget = shape.budget().clamp(0.0, BUDGET_MAX);
-    let mut dice = Dice::new(nonce);
-    let mut text = String::with_capacity(capacity(shape.tokens));
     let head = match nonce {
         Nonce::Fresh(number) => format!("[probe {number:016x}]"),
         Nonce::Warm => "[probe warm]".to_owned(),
     };
+    let room = budget - estimate_tokens(&head);
+    let closing = closing(shape.language, room);
+    let mut text = String::with_capacity(capacity(shape.tokens));
     text.push_str(&head);
-    let mut left = budget - estimate_tokens(&text);
-    let closing = closing(shape.language, left);
-    left -= estimate_tokens(closing);
-    let mut tongue = Tongue::new(shape.language);
-    while left > 0.0 {
-        let before = left;
-        push_paragraph(&mut text, &mut left, &mut tongue, &mut dice);
-        if left >= before {
+    let mut prose = Prose::new(text, room - estimate_tokens(closing), shape.language, closing, nonce);
+    while prose.left > prose.settles_below() {
+        let before = prose.left;
+        prose.push_paragraph();
+        if prose.left >= before {
             break;
         }
     }
+    prose.settle();
+    let mut text = prose.text;
     text.push_str(closing);
     text
 }
@@ -160,81 +159,6 @@ fn closing(language: PromptLanguage, room: f64) -> &'static str {
     };
     let fits = |closing: &&&str| estimate_tokens(closing) <= room * CLOSING_SHARE;
     closings.iter().find(fits).copied().unwrap_or_default()
-}
-
-/// The language of the next sentence.
-struct Tongue {
-    language: PromptLanguage,
-    /// How many more tokens are Chinese than English.
-    ahead: f64,
-}
-
-impl Tongue {
-    fn new(language: PromptLanguage) -> Self {
-        Self { language, ahead: 0.0 }
-    }
-
-    /// Of mixed prompts every one holds as much of each: a tokenizer may treat them very differently.
-    fn is_chinese(&self) -> bool {
-        match self.language {
-            PromptLanguage::En => false,
-            PromptLanguage::Zh => true,
-            PromptLanguage::Mixed => self.ahead < 0.0,
-        }
-    }
-
-    fn spoke(&mut self, chinese: bool, tokens: f64) {
-        self.ahead += if chinese { tokens } else { -tokens };
-    }
-}
-
-/// Adds a paragraph, or as much of it as there is room for.
-fn push_paragraph(text: &mut String, left: &mut f64, tongue: &mut Tongue, dice: &mut Dice) {
-    push(text, left, "\n\n");
-    for number in 0..SENTENCES_MIN + dice.below(SENTENCES_MORE) {
-        let chinese = tongue.is_chinese();
-        if number > 0 && !chinese {
-            text.push(' ');
-        }
-        let start = text.len();
-        if chinese {
-            chinese::push_sentence(text, dice);
-        } else {
-            english::push_sentence(text, dice);
-        }
-        let tokens = estimate_tokens(text.get(start..).unwrap_or_default());
-        if tokens > *left {
-            let sentence = text.split_off(start);
-            push_start(text, left, &sentence, chinese);
-            return;
-        }
-        tongue.spoke(chinese, tokens);
-        *left -= tokens;
-    }
-}
-
-/// Adds the words (in Chinese, characters) of a sentence for which there is room.
-fn push_start(text: &mut String, left: &mut f64, sentence: &str, chinese: bool) {
-    let mut pieces: Vec<&str> = if chinese {
-        sentence.split_inclusive(|_: char| true).collect()
-    } else {
-        sentence.split_inclusive(' ').collect()
-    };
-    pieces.reverse();
-    while let Some(piece) = pieces.pop() {
-        // Rounded to the nearest piece, so that the error is at most half of one.
-        if estimate_tokens(piece) / 2.0 > *left {
-            break;
-        }
-        push(text, left, piece);
-    }
-    text.truncate(text.trim_end_matches(' ').len());
-    *left = left.min(0.0);
-}
-
-fn push(text: &mut String, left: &mut f64, piece: &str) {
-    text.push_str(piece);
-    *left -= estimate_tokens(piece);
 }
 
 /// A stream of numbers that follows from the nonce (`SplitMix64`).

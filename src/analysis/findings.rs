@@ -8,13 +8,17 @@ mod conduct;
 mod growth;
 mod latency;
 mod load;
+mod open;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 pub use growth::{Growth, LengthPoint, growth};
 
 use super::{Capacity, LevelSummary};
-use crate::config::{Objectives, PrefixCache};
+use crate::{
+    arrivals::Rate,
+    config::{Objectives, PrefixCache},
+};
 
 macro_rules! vocabulary {
     ($($variant:ident = $name:literal, $meaning:literal, $mend:literal;)+) => {
@@ -118,6 +122,12 @@ vocabulary! {
     RateLimited = "rate_limited",
         "requests are refused because there are too many",
         "This is the limit of the key, not of the hardware: raise it, or climb less high.";
+    FallsBehind = "falls_behind",
+        "requests arrive faster than they are answered: each one takes longer than those before",
+        "This rate is more than the endpoint carries: stay below, or add replicas.";
+    ArrivalsNotSent = "arrivals_not_sent",
+        "requests were due and not sent because as many as allowed were in flight",
+        "Latencies leave out who was not sent: raise load.max_in_flight, or offer a lower rate.";
     FailsUnderLoad = "fails_under_load",
         "requests fail at this level and not below",
         "Its capacity or a timeout on the way is exceeded: stay below, or add replicas.";
@@ -151,6 +161,8 @@ pub struct Found {
     pub finding: Finding,
     /// The concurrency at which it shows; `None` when it is of the ladder as a whole.
     pub level: Option<u32>,
+    /// The rate at which it shows, in a ladder of rates.
+    pub rate: Option<Rate>,
     /// The numbers: seconds, ratios, counts; each name says which.
     pub evidence: Evidence,
 }
@@ -162,7 +174,7 @@ impl Found {
 
     fn of_ladder(finding: Finding, evidence: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
         let evidence = evidence.into_iter().map(|(name, number)| (Cow::Borrowed(name), number)).collect();
-        Self { finding, level: None, evidence }
+        Self { finding, level: None, rate: None, evidence }
     }
 }
 
@@ -201,8 +213,13 @@ impl<'a> Examined<'a> {
 /// Everything that can be concluded, in the order of [`Finding::ALL`].
 #[must_use]
 pub fn examine(ladder: &Examined<'_>) -> Vec<Found> {
-    let mut found: Vec<Found> =
-        [load::findings(ladder), conduct::findings(ladder), latency::findings(ladder)].concat();
-    found.sort_by_key(|found| (found.finding, found.level));
+    let is_open = ladder.levels.iter().any(|level| level.offered.is_some());
+    let mut found = if is_open { open::findings(ladder) } else { closed(ladder) };
+    found.sort_by_key(|found| (found.finding, found.level, found.rate));
     found
+}
+
+/// What can be concluded of levels that are told apart by their concurrency.
+fn closed(ladder: &Examined<'_>) -> Vec<Found> {
+    [load::findings(ladder), conduct::findings(ladder), latency::findings(ladder)].concat()
 }

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::{
-    Interval, LevelSummary, Percentiles,
+    Interval, LevelSummary, Percentiles, offered,
     scaling::{Scaling, fit},
 };
-use crate::{config::Objectives, measurement::FailureClass};
+use crate::{arrivals::Rate, config::Objectives, measurement::FailureClass};
 
 /// Gain in total TPS per relative increase of concurrency below which more load no longer pays.
 pub(super) const GAIN_MIN: f64 = 0.3;
@@ -22,14 +22,16 @@ const SATURATED_ERROR: f64 = 0.1;
 /// Normal quantile that leaves 5% out on one side: the question is only whether the gain is too small.
 const ONE_SIDED: f64 = 1.645;
 /// Failures are rising when a level surely has more than this share of them.
-const FAILURES_MAX: f64 = 0.05;
+pub(super) const FAILURES_MAX: f64 = 0.05;
 
 /// What a ladder says about capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knee {
     /// The last concurrency at which more load still brought more throughput.
     Found(u32),
-    /// Throughput was still growing at the highest level.
+    /// The last rate that was carried, in a ladder of rates.
+    AtRate(Rate),
+    /// Throughput was still growing at the highest level; the highest rate was carried.
     NotReached,
     /// Too little is known: a level is missing, never full or not steady, or the gain is too uncertain.
     Unstable,
@@ -42,7 +44,7 @@ impl Knee {
     #[must_use]
     pub fn state(self) -> &'static str {
         match self {
-            Self::Found(_) => "found",
+            Self::Found(_) | Self::AtRate(_) => "found",
             Self::NotReached => "not_reached",
             Self::Unstable => "unstable",
             Self::Failed => "failed",
@@ -54,7 +56,16 @@ impl Knee {
     pub fn concurrency(self) -> Option<u32> {
         match self {
             Self::Found(concurrency) => Some(concurrency),
-            Self::NotReached | Self::Unstable | Self::Failed => None,
+            Self::AtRate(_) | Self::NotReached | Self::Unstable | Self::Failed => None,
+        }
+    }
+
+    /// The knee's rate when it was found in a ladder of rates.
+    #[must_use]
+    pub fn rate(self) -> Option<Rate> {
+        match self {
+            Self::AtRate(rate) => Some(rate),
+            Self::Found(_) | Self::NotReached | Self::Unstable | Self::Failed => None,
         }
     }
 }
@@ -94,6 +105,8 @@ pub struct Capacity {
     pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The rate that is safe, in a ladder of rates.
+    pub safe_rate: Option<Rate>,
     /// The Universal Scalability Law fitted to the levels; `None` with fewer than four.
     pub scaling: Option<Scaling>,
 }
@@ -102,6 +115,9 @@ impl Capacity {
     /// Of a ladder whose levels ascend.
     #[must_use]
     pub fn of(levels: &[LevelSummary], objectives: &Objectives) -> Self {
+        if let Some(of_rates) = offered::capacity(levels, objectives) {
+            return of_rates;
+        }
         let (mut knee, mut decided) = decide(levels);
         if matches!(knee, Knee::NotReached | Knee::Unstable)
             && let Some((at, to)) = beyond_objectives(levels, objectives)
@@ -112,6 +128,7 @@ impl Capacity {
             knee,
             decided,
             safe_concurrency: safe_concurrency(levels, knee, objectives),
+            safe_rate: None,
             scaling: fit(levels),
         }
     }
@@ -120,7 +137,8 @@ impl Capacity {
 /// The knee as throughput and failures show it; objectives aside.
 #[must_use]
 pub fn knee(levels: &[LevelSummary]) -> Knee {
-    decide(levels).0
+    let of_rates = offered::capacity(levels, &Objectives::default());
+    of_rates.map_or_else(|| decide(levels).0, |capacity| capacity.knee)
 }
 
 fn decide(levels: &[LevelSummary]) -> (Knee, Option<Decided>) {
@@ -156,7 +174,15 @@ struct Step {
     label: u32,
     throughput: f64,
     relative_error: f64,
+    /// The throughput without its noise: by the scalability law where all levels agree with that, else as it is.
+    smoothed: f64,
 }
+
+/// The law is believed when the levels lie around it as their errors make one expect: the mean of the squared distances,
+/// each in units of its error and per degree of freedom, is no more than this.
+const MISFIT_MAX: f64 = 3.0;
+/// The parameters of the law.
+const PARAMETERS: usize = 3;
 
 /// The levels of a ladder from which gains can be told.
 struct Climb(Vec<Step>);
@@ -164,31 +190,43 @@ struct Climb(Vec<Step>);
 impl Climb {
     /// `None` when a level is unknown, or they do not ascend.
     fn of(levels: &[LevelSummary]) -> Option<Self> {
-        let steps: Vec<Step> = levels.iter().map(Step::of).collect::<Option<_>>()?;
+        let mut steps: Vec<Step> = levels.iter().map(Step::of).collect::<Option<_>>()?;
         let ascends = steps.windows(2).all(|pair| matches!(pair, [a, b] if a.label < b.label));
+        if let Some(law) = fit(levels).filter(|law| explains(law, &steps)) {
+            for step in &mut steps {
+                step.smoothed = law.throughput(step.concurrency);
+            }
+        }
         ascends.then_some(Self(steps))
     }
 
     /// The first level from which no later one gains enough, if one of them surely does not.
     ///
     /// All later levels are asked, not only the next: a level that was low by chance is no knee when the climb
-    /// goes on behind it, and a gain that is too uncertain over one step may be clear over two.
+    /// goes on behind it, and a gain that is too uncertain over one step may be clear over two. Where it bends is read
+    /// from all levels together if they follow the law; that it does is shown by what was measured alone.
     fn knee(&self) -> (Knee, Option<Decided>) {
         let later = |index: usize| self.0.get(index + 1..).unwrap_or_default();
         let flat = |(index, low): (usize, &Step)| {
             let later = later(index);
-            !later.is_empty() && later.iter().all(|high| low.gain(high).0 < GAIN_MIN)
+            !later.is_empty() && later.iter().all(|high| low.smoothed_gain(high) < GAIN_MIN)
         };
         let Some(first) = self.0.iter().enumerate().position(flat) else { return (Knee::NotReached, None) };
+        let Some(knee) = self.0.get(first) else { return (Knee::Unstable, None) };
         for (index, low) in self.0.iter().enumerate().skip(first) {
-            let sure = later(index).iter().find(|high| low.gain(high).1.is_below(GAIN_MIN));
-            if let (Some(high), Some(knee)) = (sure, self.0.get(first)) {
-                let (gain, interval) = low.gain(high);
-                return (Knee::Found(knee.label), Some(Decided::Gain { to: high.label, gain, interval }));
+            if let Some((to, gain, interval)) = low.gains_too_little(later(index)) {
+                return (Knee::Found(knee.label), Some(Decided::Gain { to, gain, interval }));
             }
         }
         (Knee::Unstable, None)
     }
+}
+
+/// Whether the levels lie around the law as their errors make one expect.
+fn explains(law: &Scaling, steps: &[Step]) -> bool {
+    let off = |step: &Step| (step.throughput / law.throughput(step.concurrency)).ln() / step.relative_error;
+    let freedom = steps.len().saturating_sub(PARAMETERS);
+    freedom > 0 && steps.iter().map(|step| off(step).powi(2)).sum::<f64>() <= MISFIT_MAX * freedom as f64
 }
 
 impl Step {
@@ -205,8 +243,41 @@ impl Step {
             concurrency: f64::from(level.concurrency),
             label: level.concurrency,
             throughput,
+            smoothed: throughput,
             relative_error: spread.hypot(REPEAT_ERROR).hypot(unsteady).hypot(busy),
         })
+    }
+
+    fn smoothed_gain(&self, later: &Self) -> f64 {
+        (later.smoothed / self.smoothed - 1.0) / (later.concurrency / self.concurrency - 1.0)
+    }
+
+    /// The later level up to which throughput surely gains too little, or all of them when only together they say so.
+    fn gains_too_little(&self, later: &[Self]) -> Option<(u32, f64, Interval)> {
+        let alone = later.iter().map(|high| (high.label, self.gain(high)));
+        let together = later.last().map(|last| (last.label, self.mean_gain(later)));
+        alone
+            .chain(together)
+            .map(|(to, (gain, interval))| (to, gain, interval))
+            .find(|(.., interval)| interval.is_below(GAIN_MIN))
+    }
+
+    /// The mean of the gains to several levels, each weighing as much as it is known, and where it lies: what one
+    /// noisy level leaves open, several may settle. The error of this level is in all of them alike.
+    fn mean_gain(&self, later: &[Self]) -> (f64, Interval) {
+        let (mut weights, mut gains, mut lever) = (0.0, 0.0, 0.0);
+        for high in later {
+            let (gain, _) = self.gain(high);
+            // What a relative error of either level makes of the gain.
+            let each = high.throughput / self.throughput / (high.concurrency / self.concurrency - 1.0);
+            let weight = (each * high.relative_error).powi(-2);
+            weights += weight;
+            gains += weight * gain;
+            lever += weight * each;
+        }
+        let gain = gains / weights;
+        let half = ONE_SIDED * (1.0 / weights).sqrt().hypot(lever / weights * self.relative_error);
+        (gain, Interval::new(gain - half, gain + half))
     }
 
     /// Gain in throughput per relative increase of concurrency up to a later level, and where it lies.

@@ -23,12 +23,13 @@ pub struct Sample {
     pub measured: bool,
     failure: Option<FailureClass>,
     /// Got a whole answer, though perhaps all at once.
-    answered: bool,
+    pub(super) answered: bool,
     ttft: Option<Duration>,
     first_answer_token: Option<Duration>,
     tpot: Option<Duration>,
     request_tps: Option<f64>,
-    duration: Duration,
+    pub(super) duration: Duration,
+    pub(super) late: Option<Duration>,
     first_token: Option<Duration>,
     last_token: Option<Duration>,
     output_tokens: u64,
@@ -77,6 +78,7 @@ impl Sample {
             tpot: measurement.time_per_output_token().filter(|_| ok && counted),
             request_tps: measurement.output_tokens_per_second().filter(|_| ok && counted),
             duration: line.end,
+            late: line.late,
             first_token: line.first_token(),
             last_token: line.last_token,
             output_tokens: measurement.tokens.output.unwrap_or(0),
@@ -168,6 +170,7 @@ pub fn summarize(
         client_saturated,
         incomplete,
         little: flow.and_then(|flow| flow.little),
+        offered: None,
         traits: traits(&measured),
     }
 }

@@ -6,6 +6,7 @@ mod independent;
 mod interval;
 mod knee;
 mod level;
+mod offered;
 mod percentile;
 mod scaling;
 mod steady;
@@ -20,11 +21,12 @@ pub use independent::independent;
 pub use interval::{Interval, wilson};
 pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};
 pub use level::{FullWindow, Sample, summarize};
+pub use offered::Offered;
 pub use percentile::{PercentileIntervals, Percentiles, percentile};
 pub use scaling::Scaling;
 pub use steady::Little;
 
-use crate::measurement::FailureClass;
+use crate::{arrivals::Rate, cell::Load, measurement::FailureClass};
 
 /// The statistics of one level.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,11 +65,31 @@ pub struct LevelSummary {
     pub incomplete: bool,
     /// Whether the level was in a steady state; `None` when it was too short to tell.
     pub little: Option<Little>,
+    /// What was offered, in an open loop; then `concurrency` is the most that may be in flight.
+    pub offered: Option<Offered>,
     /// What its requests had in common.
     pub traits: Traits,
 }
 
 impl LevelSummary {
+    /// What tells it apart from the other levels of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate())
+    }
+
+    /// The rate, in an open loop.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        self.offered.map(|offered| offered.rate)
+    }
+
+    /// Makes it an open level. That as many requests are in flight as its concurrency says is then no longer asked.
+    pub fn offer(&mut self, offered: Offered) {
+        self.offered = Some(offered);
+        self.little = None;
+    }
+
     /// How many requests failed.
     #[must_use]
     pub fn failed(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! The Universal Scalability Law fitted to a ladder: what it says of contention, coherency and the predicted peak.
 //!
 //! `X(n) = gamma n / (1 + sigma (n - 1) + kappa n (n - 1))`: sigma is the share of work that cannot be done at the
-//! same time, kappa what workers cost one another. Reported beside the knee, never deciding it.
+//! same time, kappa what workers cost one another. Reported beside the knee; it never decides that there is one.
 
 use super::LevelSummary;
 

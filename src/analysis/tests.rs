@@ -1,5 +1,6 @@
 mod findings;
 mod knees;
+mod offered;
 mod statistics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

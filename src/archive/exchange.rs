@@ -1,6 +1,4 @@
-//! Runs as lines of text: JSON lines that another archive takes in whole, or a table of levels as CSV.
-//!
-//! Parquet is not written: its writer is larger than this program, and every tool that reads it reads these.
+//! Runs for others: JSON lines that another archive takes in whole, or the levels as a [`table`].
 
 use std::{
     fmt,
@@ -8,14 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use rusqlite::{Transaction, TransactionBehavior};
 use serde::{Deserialize, Serialize};
 
 use super::{
     read::{RunListing, SweepRecord},
-    row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread},
+    row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow},
     store::{Store, has_run, write_all},
+    table,
 };
 
 /// Longest line that is read.
@@ -30,6 +28,8 @@ pub enum ExportFormat {
     Jsonl,
     /// One row a level.
     Csv,
+    /// The same, for programs that read columns.
+    Parquet,
 }
 
 /// One line of an export. A run's line comes before those of its parts.
@@ -87,11 +87,12 @@ pub fn export(
     runs: &[RunListing],
     format: ExportFormat,
     probes: bool,
-    out: &mut dyn Write,
+    out: &mut (dyn Write + Send),
 ) -> Result<(), ImportError> {
     match format {
         ExportFormat::Jsonl => runs.iter().rev().try_for_each(|run| export_run(store, run, probes, out)),
-        ExportFormat::Csv => export_levels(store, runs, out),
+        ExportFormat::Csv => table::csv(store, runs, out),
+        ExportFormat::Parquet => table::parquet(store, runs, out),
     }
 }
 
@@ -114,96 +115,6 @@ fn export_run(store: &Store, run: &RunListing, probes: bool, out: &mut dyn Write
 fn line(out: &mut dyn Write, line: &Line) -> Result<(), ImportError> {
     serde_json::to_writer(&mut *out, line).map_err(|error| ImportError::Io(error.into()))?;
     out.write_all(b"\n").map_err(ImportError::Io)
-}
-
-const CSV_HEAD: [&str; 32] = [
-    "run",
-    "sweep",
-    "started_at",
-    "ended_at",
-    "target",
-    "model",
-    "served_model",
-    "prompt_tokens",
-    "concurrency",
-    "requests",
-    "ok",
-    "failures",
-    "ttft_mean_seconds",
-    "ttft_p50_seconds",
-    "ttft_p95_seconds",
-    "ttft_p99_seconds",
-    "tpot_mean_seconds",
-    "tpot_p50_seconds",
-    "tpot_p95_seconds",
-    "tpot_p99_seconds",
-    "request_tps_mean",
-    "request_tps_p50",
-    "duration_mean_seconds",
-    "duration_p50_seconds",
-    "duration_p95_seconds",
-    "duration_p99_seconds",
-    "throughput_tokens_per_second",
-    "throughput_requests_per_second",
-    "prompt_tokens_measured",
-    "cached_ratio",
-    "client_saturated",
-    "incomplete",
-];
-
-fn export_levels(store: &Store, runs: &[RunListing], out: &mut dyn Write) -> Result<(), ImportError> {
-    let mut table = csv::Writer::from_writer(out);
-    let io = |error: csv::Error| ImportError::Io(error.into());
-    table.write_record(CSV_HEAD).map_err(io)?;
-    for run in runs.iter().rev() {
-        for level in store.levels(run.id)? {
-            table.write_record(csv_row(run, &level)).map_err(io)?;
-        }
-    }
-    table.flush().map_err(ImportError::Io)
-}
-
-fn csv_row(run: &RunListing, level: &LevelRow) -> Vec<String> {
-    let failures: Vec<String> =
-        level.failures.iter().map(|(class, count)| format!("{class}:{count}")).collect();
-    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let of = |spread: Option<Spread>| {
-        spread
-            .map(Spread::numbers)
-            .map_or_else(<[String; 4]>::default, |numbers| numbers.map(|n| n.to_string()))
-    };
-    let mut row = vec![
-        run.id.to_string(),
-        run.run.sweep.clone(),
-        instant(level.started_at),
-        instant(level.ended_at),
-        level.target.clone(),
-        level.model.clone(),
-        level.served_model.clone().unwrap_or_default(),
-        level.prompt_tokens.to_string(),
-        level.concurrency.to_string(),
-        level.requests.to_string(),
-        level.ok.to_string(),
-        failures.join(" "),
-    ];
-    row.extend(of(level.ttft));
-    row.extend(of(level.tpot));
-    row.extend(of(level.request_tps).into_iter().take(2));
-    row.extend(of(level.duration));
-    row.extend([
-        number(level.throughput_tokens_per_second),
-        number(level.throughput_requests_per_second),
-        number(level.prompt_tokens_measured),
-        number(level.cached_ratio),
-        level.client_saturated.map(|saturated| saturated.to_string()).unwrap_or_default(),
-        level.incomplete.to_string(),
-    ]);
-    row
-}
-
-fn instant(millis: i64) -> String {
-    let at: Option<DateTime<Utc>> = DateTime::from_timestamp_millis(millis);
-    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true)).unwrap_or_default()
 }
 
 /// Takes in the lines of an export. A run that is there already is left as it is, with all its lines.

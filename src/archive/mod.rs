@@ -6,6 +6,7 @@
 //! makes a probe or the daemon's loop wait: a queue that is full or a file that cannot be written costs history, is
 //! counted, and heals.
 
+mod details;
 mod exchange;
 mod keeper;
 mod pairing;
@@ -19,12 +20,14 @@ mod schema;
 mod select;
 mod sketch;
 mod store;
+mod table;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    details::{Details, LevelIntervals},
     exchange::{ExportFormat, ImportError, Imported, export, import},
     keeper::Keeper,
     pairing::{Difference, LikeCell, Part, differences, pair},

@@ -6,7 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{read::SweepRecord, row::LevelRow, sketch::Sketch};
-use crate::analysis::compare::{Distribution, Pair, Side};
+use crate::{
+    analysis::compare::{Distribution, Pair, Side},
+    arrivals::Rate,
+    cell::Load,
+};
 
 /// Which levels of a run; all when nothing is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,8 +30,11 @@ pub struct LikeCell {
     pub model: String,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; in an open loop, the most there may be.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
 }
 
 /// A setting that differs between two runs.
@@ -56,7 +63,7 @@ pub fn pair(before: (&SweepRecord, &Part), after: (&SweepRecord, &Part)) -> (Vec
     (pairs, alone)
 }
 
-type Key<'a> = (Option<&'a str>, Option<&'a str>, u32, u32);
+type Key<'a> = (Option<&'a str>, Option<&'a str>, u32, Load);
 
 /// Whole levels by what they must have in common with a partner.
 fn keyed<'a>(record: &'a SweepRecord, part: &Part) -> BTreeMap<Key<'a>, &'a LevelRow> {
@@ -68,7 +75,7 @@ fn keyed<'a>(record: &'a SweepRecord, part: &Part) -> BTreeMap<Key<'a>, &'a Leve
     let keyed = levels.map(|level| {
         let target = free(&part.target, &level.target);
         let model = free(&part.model, &level.model);
-        ((target, model, level.prompt_tokens, level.concurrency), level)
+        ((target, model, level.prompt_tokens, level.load()), level)
     });
     keyed.collect()
 }
@@ -82,6 +89,7 @@ fn like_cell(before: &LevelRow, after: &LevelRow) -> LikeCell {
         model: both(&before.model, &after.model),
         prompt_tokens: before.prompt_tokens,
         concurrency: before.concurrency,
+        rate: before.open_loop.map(|open| open.rate),
     }
 }
 

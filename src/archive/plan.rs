@@ -45,6 +45,10 @@ pub fn run_plan(sweep: &Sweep, redactor: &Redactor) -> Value {
         },
         "abort": { "failure_ratio": sweep.abort.failure_ratio, "after_knee": sweep.abort.after_knee },
     });
+    if let Some(members) = plan.as_object_mut().filter(|_| !sweep.rates.is_empty()) {
+        members.insert("rates".into(), json!(sweep.rates));
+        members.insert("arrivals".into(), json!(level.arrivals));
+    }
     redact(&mut plan, redactor);
     plan
 }

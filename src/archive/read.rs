@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
-use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params};
+use rusqlite::{OptionalExtension as _, Result, Row, Statement, named_params, types::Value as SqlValue};
 use serde_json::Value;
 
 use super::{
-    row::{LadderRow, LevelRow, ProbeRow, RunRow, Spread},
+    details::LevelIntervals,
+    row::{LadderRow, LevelRow, OpenLoop, ProbeRow, RunRow, Spread},
     sketch::Sketch,
     store::Store,
 };
 use crate::{
-    analysis::{Finding, Found, Knee},
+    analysis::{Decided, Finding, Found, Interval, Knee, Scaling},
+    arrivals::Rate,
     sweep::{LadderReport, NotRun, SweepReport, SweepResult},
 };
 
@@ -153,15 +155,21 @@ fn listing(row: &Row<'_>) -> Result<RunListing> {
 
 pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
     let failures: Option<String> = row.get("failures")?;
+    let intervals: Option<Vec<u8>> = row.get("intervals")?;
+    let details: Option<String> = row.get("details")?;
     let sketch = |name| -> Result<Option<Sketch>> {
         let bytes: Option<Vec<u8>> = row.get(name)?;
         Ok(bytes.and_then(|bytes| Sketch::from_bytes(&bytes)))
     };
+    let open_loop: Option<String> = row.get("open_loop")?;
+    let open_loop: Option<OpenLoop> = open_loop.and_then(|text| serde_json::from_str(&text).ok());
     Ok(LevelRow {
         target: row.get("target")?,
         model: row.get("model")?,
         prompt_tokens: row.get("prompt_tokens")?,
-        concurrency: row.get("concurrency")?,
+        concurrency: open_loop
+            .map_or_else(|| load(row).map(|(concurrency, _)| concurrency), |open| Ok(open.max_in_flight))?,
+        open_loop,
         started_at: row.get("started_at")?,
         ended_at: row.get("ended_at")?,
         served_model: row.get("served_model")?,
@@ -175,6 +183,7 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         request_tps: spread(row, "request_tps")?,
         duration: spread(row, "duration")?,
         throughput_tokens_per_second: row.get("throughput_tokens_per_second")?,
+        throughput_standard_error: row.get("throughput_standard_error")?,
         throughput_requests_per_second: row.get("throughput_requests_per_second")?,
         prompt_tokens_measured: row.get("prompt_tokens_measured")?,
         cached_ratio: row.get("cached_ratio")?,
@@ -185,7 +194,17 @@ pub(super) fn level(row: &Row<'_>) -> Result<LevelRow> {
         ttft_sketch: sketch("ttft_sketch")?,
         tpot_sketch: sketch("tpot_sketch")?,
         duration_sketch: sketch("duration_sketch")?,
+        intervals: intervals.and_then(|bytes| LevelIntervals::from_bytes(&bytes)),
+        details: details.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     })
+}
+
+/// A column called `concurrency`: a number, or a rate as text.
+fn load(row: &Row<'_>) -> Result<(u32, Option<Rate>)> {
+    if let SqlValue::Text(rate) = row.get("concurrency")? {
+        return Ok((0, rate.parse().ok()));
+    }
+    Ok((row.get("concurrency")?, None))
 }
 
 fn spread(row: &Row<'_>, name: &str) -> Result<Option<Spread>> {
@@ -219,11 +238,13 @@ pub(super) fn ladder(row: &Row<'_>) -> Result<LadderRow> {
 fn probe(row: &Row<'_>) -> Result<Option<ProbeRow>> {
     let record: String = row.get("record")?;
     let Ok(record) = serde_json::from_str(&record) else { return Ok(None) };
+    let (concurrency, rate) = load(row)?;
     Ok(Some(ProbeRow {
         target: row.get("target")?,
         model: row.get("model")?,
         prompt_tokens: row.get("prompt_tokens")?,
-        concurrency: row.get("concurrency")?,
+        concurrency,
+        rate,
         role: row.get("role")?,
         at: row.get("at")?,
         class: row.get("class")?,
@@ -242,8 +263,11 @@ impl LadderRow {
     pub fn not_run(&self) -> Vec<NotRun> {
         let listed = self.report.get("not_run").and_then(Value::as_array);
         let read = |value: &Value| {
-            let concurrency = u32::try_from(value.get("concurrency")?.as_u64()?).ok()?;
-            Some(NotRun { concurrency, reason: value.get("reason")?.as_str()?.to_owned() })
+            let concurrency = value.get("concurrency").and_then(Value::as_u64);
+            let concurrency = concurrency.and_then(|concurrency| u32::try_from(concurrency).ok());
+            let rate = rate(value, "rate");
+            let reason = value.get("reason")?.as_str()?.to_owned();
+            Some(NotRun { concurrency: concurrency.or(rate.map(|_| 0))?, rate, reason })
         };
         listed.into_iter().flatten().filter_map(read).collect()
     }
@@ -265,10 +289,50 @@ impl LadderRow {
             Some(Found {
                 finding: Finding::parse(value.get("finding")?.as_str()?)?,
                 level: value.get("level").and_then(Value::as_u64).and_then(|level| u32::try_from(level).ok()),
+                rate: rate(value, "rate"),
                 evidence: evidence.into_iter().flatten().filter_map(number).collect(),
             })
         };
         listed.into_iter().flatten().filter_map(read).collect()
+    }
+
+    /// The rate that is safe.
+    #[must_use]
+    pub fn safe_rate(&self) -> Option<Rate> {
+        rate(&self.report, "safe_requests_per_second")
+    }
+
+    /// What decided where its knee is.
+    #[must_use]
+    pub fn decided(&self) -> Option<Decided> {
+        let decision = self.report.get("knee_decided_by")?;
+        let number = |name: &str| decision.get(name).and_then(Value::as_f64);
+        let to = u32::try_from(decision.get("to_concurrency")?.as_u64()?).ok()?;
+        match decision.get("by")?.as_str()? {
+            "throughput" => {
+                let side = |index: usize| decision.get("gain_interval")?.get(index)?.as_f64();
+                let interval = Interval { low: side(0), high: side(1) };
+                Some(Decided::Gain { to, gain: number("gain")?, interval })
+            }
+            "failures" => Some(Decided::Failures { to, ratio: number("failure_ratio")? }),
+            "latency" => Some(Decided::Latency { to }),
+            _ => None,
+        }
+    }
+
+    /// The Universal Scalability Law fitted to its levels.
+    #[must_use]
+    pub fn scaling(&self) -> Option<Scaling> {
+        let law = self.report.get("scaling")?;
+        let number = |name: &str| law.get(name).and_then(Value::as_f64);
+        Some(Scaling {
+            gamma: number("gamma_tokens_per_second")?,
+            contention: number("contention")?,
+            coherency: number("coherency")?,
+            peak_concurrency: number("peak_concurrency"),
+            peak_throughput: number("peak_throughput_tokens_per_second"),
+            r_squared: number("r_squared")?,
+        })
     }
 
     /// What it says about capacity.
@@ -276,11 +340,19 @@ impl LadderRow {
     pub fn knee(&self) -> Knee {
         match (self.state.as_str(), self.knee_concurrency) {
             ("found", Some(concurrency)) => Knee::Found(concurrency),
+            ("found", None) => {
+                rate(&self.report, "knee_requests_per_second").map_or(Knee::Unstable, Knee::AtRate)
+            }
             ("not_reached", _) => Knee::NotReached,
             ("failed", _) => Knee::Failed,
             _ => Knee::Unstable,
         }
     }
+}
+
+/// A member that is a rate.
+fn rate(object: &Value, name: &str) -> Option<Rate> {
+    object.get(name).and_then(Value::as_f64).and_then(Rate::new)
 }
 
 impl SweepRecord {
@@ -321,9 +393,10 @@ impl SweepRecord {
             levels: vec![level.summary()],
             not_run: known.map(LadderRow::not_run).unwrap_or_default(),
             knee: known.map_or(Knee::Unstable, LadderRow::knee),
-            decided: None,
+            decided: known.and_then(LadderRow::decided),
             safe_concurrency: known.and_then(|ladder| ladder.safe_concurrency),
-            scaling: None,
+            safe_rate: known.and_then(LadderRow::safe_rate),
+            scaling: known.and_then(LadderRow::scaling),
             findings: known.map(LadderRow::found).unwrap_or_default(),
         }
     }

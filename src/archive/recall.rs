@@ -14,7 +14,7 @@ use super::{
     read,
     row::{LadderRow, LevelRow},
     schema::{ArchiveError, open_existing},
-    store::Store,
+    store::{Store, column},
 };
 use crate::{analysis::LevelSummary, cell::Cell, config::Sweep};
 
@@ -120,8 +120,9 @@ impl Store {
                AND NOT incomplete
              ORDER BY levels.ended_at DESC LIMIT 1",
         )?;
-        let Cell { sweep, target, model, prompt_tokens, concurrency } = cell;
-        select.query_row(params![target, model, prompt_tokens, concurrency, sweep], read::level).optional()
+        let Cell { sweep, target, model, prompt_tokens, .. } = cell;
+        let load = column(cell.load());
+        select.query_row(params![target, model, prompt_tokens, load, sweep], read::level).optional()
     }
 
     fn last_ladder(&self, cell: &Cell) -> Result<Option<LadderRow>> {
@@ -160,6 +161,6 @@ impl Store {
 
 /// Whether a ladder that ended later left this level out, so that what it said no longer holds.
 fn gave_up(ladder: &LadderRow, level: &LevelRow) -> bool {
-    let left_out = ladder.not_run().into_iter().find(|not_run| not_run.concurrency == level.concurrency);
+    let left_out = ladder.not_run().into_iter().find(|not_run| not_run.load() == level.load());
     ladder.ended_at > level.ended_at && left_out.is_some_and(|not_run| not_run.reason != "stopped")
 }

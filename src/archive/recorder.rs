@@ -171,6 +171,7 @@ fn probe_row(
         model: cell.model.to_string(),
         prompt_tokens: cell.prompt_tokens,
         concurrency: cell.concurrency,
+        rate: cell.rate,
         role: role.as_str().to_owned(),
         at: started_at.timestamp_millis(),
         class: measurement.outcome.failure().map(|failure| failure.class.as_str().to_owned()),

@@ -7,10 +7,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::sketch::Sketch;
+use super::{
+    details::{self, Details, LevelIntervals},
+    sketch::Sketch,
+};
 use crate::{
-    analysis::{LevelSummary, PercentileIntervals, Percentiles, Traits},
-    cell::Cell,
+    analysis::{LevelSummary, Offered, Percentiles},
+    arrivals::{Arrivals, Rate},
+    cell::{Cell, Load},
     measurement::{FailureClass, record::Record},
 };
 
@@ -93,8 +97,11 @@ pub struct LevelRow {
     pub model: String,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; in an open loop, the most there may be.
     pub concurrency: u32,
+    /// What only a level of an open loop has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoop>,
     /// Milliseconds since the Unix epoch.
     pub started_at: i64,
     /// Milliseconds since the Unix epoch.
@@ -123,6 +130,9 @@ pub struct LevelRow {
     pub duration: Option<Spread>,
     /// Tokens per second of the whole level while it was full.
     pub throughput_tokens_per_second: Option<f64>,
+    /// Standard error of that.
+    #[serde(default)]
+    pub throughput_standard_error: Option<f64>,
     /// Requests per second while it was full.
     pub throughput_requests_per_second: Option<f64>,
     /// Mean prompt tokens by the server's count.
@@ -143,6 +153,12 @@ pub struct LevelRow {
     pub tpot_sketch: Option<Sketch>,
     /// Every good request's duration, to 0.1%.
     pub duration_sketch: Option<Sketch>,
+    /// How sure the percentiles are; unknown of a level that an older program measured.
+    #[serde(default)]
+    pub intervals: Option<LevelIntervals>,
+    /// What else is known of it.
+    #[serde(default)]
+    pub details: Details,
 }
 
 /// Summary of a level's samples of one quantity.
@@ -192,8 +208,11 @@ pub struct ProbeRow {
     pub model: String,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; 0 in an open loop.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
     /// `measured`, `warm_up`, `filler` or `calibration`.
     pub role: String,
     /// Wall clock at t0, milliseconds since the Unix epoch.
@@ -202,6 +221,48 @@ pub struct ProbeRow {
     pub class: Option<String>,
     /// The measurement, as `request --format json` prints it.
     pub record: Record,
+}
+
+/// What only a level of an open loop has.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OpenLoop {
+    /// Requests per second.
+    pub rate: Rate,
+    /// How they were spaced.
+    pub arrivals: Arrivals,
+    /// Most requests in flight.
+    pub max_in_flight: u32,
+    /// Arrivals that were not sent.
+    pub not_sent: u32,
+    /// Whether answers came as fast as requests.
+    pub keeps_up: Option<bool>,
+    /// Seconds by which each second of arrivals lengthened a request.
+    pub growth: Option<f64>,
+    /// How late requests left, seconds, 95th percentile.
+    pub late_p95_seconds: Option<f64>,
+}
+
+impl OpenLoop {
+    fn of(max_in_flight: u32, offered: Offered) -> Self {
+        let Offered { rate, arrivals, overflow, growth, keeps_up, late_p95_seconds } = offered;
+        Self { rate, arrivals, max_in_flight, not_sent: overflow, keeps_up, growth, late_p95_seconds }
+    }
+}
+
+impl From<OpenLoop> for Offered {
+    fn from(open: OpenLoop) -> Self {
+        let OpenLoop { rate, arrivals, not_sent, keeps_up, growth, late_p95_seconds, max_in_flight: _ } =
+            open;
+        Self { rate, arrivals, overflow: not_sent, growth, keeps_up, late_p95_seconds }
+    }
+}
+
+impl LevelRow {
+    /// What tells it apart from the other levels of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.open_loop.map(|open| open.rate))
+    }
 }
 
 impl Spread {
@@ -219,15 +280,6 @@ impl From<Percentiles> for Spread {
     }
 }
 
-impl From<Spread> for Percentiles {
-    fn from(spread: Spread) -> Self {
-        let Spread { count, mean, p50, p95, p99 } = spread;
-        // How sure they are only the samples can tell.
-        let intervals = PercentileIntervals::default();
-        Self { count: count as usize, mean, p50, p95, p99, intervals }
-    }
-}
-
 impl LevelRow {
     /// A level's statistics, without what its samples alone can tell.
     #[must_use]
@@ -238,6 +290,7 @@ impl LevelRow {
             model: cell.model.to_string(),
             prompt_tokens: cell.prompt_tokens,
             concurrency: cell.concurrency,
+            open_loop: summary.offered.map(|offered| OpenLoop::of(cell.concurrency, offered)),
             started_at,
             ended_at,
             served_model: None,
@@ -251,6 +304,7 @@ impl LevelRow {
             request_tps: summary.request_tps.map(Spread::from),
             duration: summary.duration_seconds.map(Spread::from),
             throughput_tokens_per_second: summary.throughput_tokens_per_second,
+            throughput_standard_error: summary.throughput_standard_error,
             throughput_requests_per_second: summary.throughput_requests_per_second,
             prompt_tokens_measured: summary.prompt_tokens_measured,
             cached_ratio: summary.cached_ratio,
@@ -261,6 +315,8 @@ impl LevelRow {
             ttft_sketch: None,
             tpot_sketch: None,
             duration_sketch: None,
+            intervals: LevelIntervals::of(summary),
+            details: Details::of(summary),
         }
     }
 
@@ -269,25 +325,33 @@ impl LevelRow {
     pub fn summary(&self) -> LevelSummary {
         let class = |name: &str| FailureClass::ALL.iter().find(|class| class.as_str() == name).copied();
         let failures = self.failures.iter().filter_map(|(name, count)| Some((class(name)?, *count)));
+        let intervals = self.intervals.unwrap_or_default();
         LevelSummary {
             concurrency: self.concurrency,
             requests: self.requests,
             ok: self.ok,
             failures: failures.collect(),
-            ttft_seconds: self.ttft.map(Percentiles::from),
-            first_answer_token_seconds: self.first_answer.map(Percentiles::from),
-            tpot_seconds: self.tpot.map(Percentiles::from),
-            request_tps: self.request_tps.map(Percentiles::from),
-            duration_seconds: self.duration.map(Percentiles::from),
+            ttft_seconds: percentiles(self.ttft, intervals.ttft),
+            first_answer_token_seconds: percentiles(self.first_answer, intervals.first_answer),
+            tpot_seconds: percentiles(self.tpot, intervals.tpot),
+            request_tps: percentiles(self.request_tps, intervals.request_tps),
+            duration_seconds: percentiles(self.duration, intervals.duration),
             throughput_tokens_per_second: self.throughput_tokens_per_second,
-            throughput_standard_error: None,
+            throughput_standard_error: self.throughput_standard_error,
             throughput_requests_per_second: self.throughput_requests_per_second,
             prompt_tokens_measured: self.prompt_tokens_measured,
             cached_ratio: self.cached_ratio,
             client_saturated: self.client_saturated,
             incomplete: self.incomplete,
-            little: None,
-            traits: Traits::default(),
+            little: self.details.little(),
+            offered: self.open_loop.map(Offered::from),
+            traits: self.details.traits(),
         }
     }
+}
+
+fn percentiles(spread: Option<Spread>, bounds: [[Option<f32>; 2]; 3]) -> Option<Percentiles> {
+    let Spread { count, mean, p50, p95, p99 } = spread?;
+    let intervals = details::intervals(bounds);
+    Some(Percentiles { count: count as usize, mean, p50, p95, p99, intervals })
 }

@@ -17,7 +17,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The steps from an empty file to the current version; `user_version` counts those that were taken. Only ever
 /// appended to.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 
 /// Why an archive cannot be used.
 #[derive(Debug)]

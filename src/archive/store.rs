@@ -2,9 +2,13 @@
 //!
 //! Knows nothing of queues, threads or clocks. A level or ladder that is written again takes its own place.
 
-use rusqlite::{Connection, OptionalExtension as _, Result, Transaction, named_params, params};
+use rusqlite::{Connection, OptionalExtension as _, Result, Transaction, named_params, params, types::Value};
 
-use super::row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread};
+use super::{
+    details::Details,
+    row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread},
+};
+use crate::cell::Load;
 
 /// An open archive.
 #[derive(Debug)]
@@ -88,9 +92,10 @@ fn insert_probe(transaction: &Transaction<'_>, run_id: i64, probe: &ProbeRow) ->
         "INSERT INTO probes (run_id, target, model, prompt_tokens, concurrency, role, at, class, record)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
-    let ProbeRow { target, model, prompt_tokens, concurrency, role, at, class, record } = probe;
+    let ProbeRow { target, model, prompt_tokens, concurrency, rate, role, at, class, record } = probe;
+    let load = column(Load::of(*concurrency, *rate));
     let record = serde_json::to_string(record).unwrap_or_default();
-    insert.execute(params![run_id, target, model, prompt_tokens, concurrency, role, at, class, record])?;
+    insert.execute(params![run_id, target, model, prompt_tokens, load, role, at, class, record])?;
     Ok(())
 }
 
@@ -104,7 +109,8 @@ const INSERT_LEVEL: &str = "
         request_tps_count, request_tps_mean, request_tps_p50, request_tps_p95, request_tps_p99,
         duration_count, duration_mean, duration_p50, duration_p95, duration_p99,
         throughput_tokens_per_second, throughput_requests_per_second, prompt_tokens_measured, cached_ratio,
-        client_saturated, incomplete, ttft_independent, tpot_independent, ttft_sketch, tpot_sketch, duration_sketch
+        client_saturated, incomplete, ttft_independent, tpot_independent, ttft_sketch, tpot_sketch, duration_sketch,
+        open_loop, throughput_standard_error, intervals, details
     ) VALUES (
         :run_id, :target, :model, :prompt_tokens, :concurrency, :started_at, :ended_at, :served_model, :fingerprint,
         :requests, :ok, :failures,
@@ -115,12 +121,23 @@ const INSERT_LEVEL: &str = "
         :duration_count, :duration_mean, :duration_p50, :duration_p95, :duration_p99,
         :throughput_tokens, :throughput_requests, :prompt_tokens_measured, :cached_ratio,
         :client_saturated, :incomplete, :ttft_independent, :tpot_independent, :ttft_sketch, :tpot_sketch,
-        :duration_sketch
+        :duration_sketch, :open_loop, :throughput_standard_error, :intervals, :details
     )";
+
+/// The value of the columns called `concurrency`: a number, or the rate of an open loop as text.
+pub(super) fn column(load: Load) -> Value {
+    match load {
+        Load::Concurrency(concurrency) => Value::Integer(concurrency.into()),
+        Load::Rate(_) => Value::Text(load.short()),
+    }
+}
 
 fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) -> Result<()> {
     let failures =
         (!level.failures.is_empty()).then(|| serde_json::to_string(&level.failures).unwrap_or_default());
+    let open_loop = level.open_loop.map(|open| serde_json::to_string(&open).unwrap_or_default());
+    let details = (level.details != Details::default())
+        .then(|| serde_json::to_string(&level.details).unwrap_or_default());
     let count = |spread: Option<Spread>| spread.map(|spread| spread.count);
     let of = |spread: Option<Spread>| match spread.map(Spread::numbers) {
         Some(numbers) => numbers.map(Some),
@@ -134,7 +151,7 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
     let mut insert = transaction.prepare_cached(INSERT_LEVEL)?;
     insert.execute(named_params! {
         ":run_id": run_id, ":target": level.target, ":model": level.model, ":prompt_tokens": level.prompt_tokens,
-        ":concurrency": level.concurrency, ":started_at": level.started_at, ":ended_at": level.ended_at,
+        ":concurrency": column(level.load()), ":started_at": level.started_at, ":ended_at": level.ended_at,
         ":served_model": level.served_model, ":fingerprint": level.fingerprint, ":requests": level.requests,
         ":ok": level.ok, ":failures": failures,
         ":ttft_count": count(level.ttft), ":ttft_mean": ttft_mean, ":ttft_p50": ttft_p50,
@@ -155,6 +172,9 @@ fn insert_level(transaction: &Transaction<'_>, run_id: i64, level: &LevelRow) ->
         ":ttft_sketch": level.ttft_sketch.as_ref().map(super::Sketch::to_bytes),
         ":tpot_sketch": level.tpot_sketch.as_ref().map(super::Sketch::to_bytes),
         ":duration_sketch": level.duration_sketch.as_ref().map(super::Sketch::to_bytes),
+        ":open_loop": open_loop,
+        ":throughput_standard_error": level.throughput_standard_error,
+        ":intervals": level.intervals.map(super::LevelIntervals::to_bytes), ":details": details,
     })?;
     Ok(())
 }

@@ -11,7 +11,10 @@ use tempfile::TempDir;
 
 use super::{retention, schema::open, *};
 use crate::{
-    analysis::{Knee, LevelSummary, PercentileIntervals, Percentiles, Traits},
+    analysis::{
+        Decided, Finding, Found, Interval, Knee, LevelSummary, Little, PercentileIntervals, Percentiles,
+        Scaling, Traits,
+    },
     cell::Cell,
     config::{ArchiveSettings, BaseUrl, Config, Redactor, Sweep, Target},
     measurement::{Failure, FailureClass, GapSketch, Measurement, Outcome, Timeline},
@@ -48,13 +51,23 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
             p50,
             p95: p50,
             p99: p50,
-            intervals: PercentileIntervals::default(),
+            // Exact in four bytes.
+            intervals: PercentileIntervals {
+                p50: Interval::new(0.0625, 0.25),
+                ..PercentileIntervals::default()
+            },
         })
     };
     LevelSummary {
-        little: None,
-        throughput_standard_error: None,
-        traits: Traits::default(),
+        offered: None,
+        little: Some(Little { in_flight: 1.96, holds: true }),
+        throughput_standard_error: Some(1.5),
+        traits: Traits {
+            connections_opened: 2,
+            output_tokens_p50: Some(64.0),
+            served_models: [u64::MAX, 7].into(),
+            ..Traits::default()
+        },
         concurrency,
         requests: 4,
         ok: 3,
@@ -123,7 +136,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         let summary = Box::new(summary(concurrency, ttft));
         observe(Event::LevelEnded { cell, summary, delays: Box::new(GapSketch::default()) }, 5);
     }
-    let not_run = NotRun { concurrency: 2, reason: "3 of 4 requests failed at concurrency 1".into() };
+    let not_run =
+        NotRun { concurrency: 2, rate: None, reason: "3 of 4 requests failed at concurrency 1".into() };
     let report = LadderReport {
         sweep: sweep.name.clone(),
         target: sweep.targets[0].0.name.clone(),
@@ -132,14 +146,31 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         levels,
         not_run: if cut { vec![not_run] } else { Vec::new() },
         knee: Knee::Found(1),
-        decided: None,
+        decided: Some(Decided::Gain { to: 2, gain: 0.1, interval: Interval { low: None, high: Some(0.2) } }),
         safe_concurrency: Some(1),
-        scaling: None,
-        findings: Vec::new(),
+        safe_rate: None,
+        scaling: Some(law()),
+        findings: vec![knee_found()],
     };
     observe(Event::LadderEnded { report: Box::new(report) }, 6);
     entries.extend(recorder.ended(&sweep.name, SweepResult::Completed, now + TimeDelta::seconds(7)));
     entries
+}
+
+fn law() -> Scaling {
+    Scaling {
+        gamma: 40.0,
+        contention: 0.1,
+        coherency: 0.0,
+        peak_concurrency: None,
+        peak_throughput: Some(400.0),
+        r_squared: 0.99,
+    }
+}
+
+fn knee_found() -> Found {
+    let evidence = [("gain".into(), 0.1)].into();
+    Found { finding: Finding::ThroughputKnee, level: Some(1), rate: None, evidence }
 }
 
 struct Place {
@@ -190,6 +221,12 @@ fn a_run_comes_back_as_it_was() {
     assert_eq!(report.result, SweepResult::Completed);
     assert_eq!(report.ladders[0].levels, [summary(1, 0.11), summary(2, 0.11)]);
     assert_eq!((report.ladders[0].knee, report.ladders[0].safe_concurrency), (Knee::Found(1), Some(1)));
+    assert_eq!(
+        report.ladders[0].decided,
+        Some(Decided::Gain { to: 2, gain: 0.1, interval: Interval { low: None, high: Some(0.2) } })
+    );
+    assert_eq!(report.ladders[0].scaling, Some(law()));
+    assert_eq!(report.ladders[0].findings, [knee_found()]);
     let sketch = record.levels[0].ttft_sketch.as_ref().unwrap();
     assert_eq!(sketch.count(), 3);
     let text = lines(&store);
@@ -238,10 +275,49 @@ fn an_export_is_taken_in_once_and_whole() {
     assert_eq!(lines(&copy), text);
     let orphan = text.lines().nth(1).unwrap();
     assert!(import(&mut copy, &mut orphan.as_bytes()).unwrap_err().to_string().contains("line 1"));
-    let mut table = Vec::new();
-    let runs = copy.runs(&RunFilter::default()).unwrap();
-    export(&copy, &runs, ExportFormat::Csv, true, &mut table).unwrap();
-    assert_eq!(String::from_utf8(table).unwrap().lines().count(), 4);
+}
+
+#[test]
+fn csv_and_parquet_hold_the_same_table() {
+    use parquet::{
+        file::reader::{FileReader as _, SerializedFileReader},
+        record::Field,
+    };
+    let place = Place::new();
+    let mut store = open(&place.file()).unwrap();
+    store.write(&run(&sweep("s"), start(), 0.11, false)).unwrap();
+    store.write(&run(&sweep("s"), start() + TimeDelta::hours(1), 0.12, true)).unwrap();
+    let runs = store.runs(&RunFilter::default()).unwrap();
+    let written = |format| {
+        let mut table = Vec::new();
+        export(&store, &runs, format, true, &mut table).unwrap();
+        table
+    };
+    let text = written(ExportFormat::Csv);
+    let mut csv = csv::Reader::from_reader(text.as_slice());
+    let parquet = SerializedFileReader::new(bytes::Bytes::from(written(ExportFormat::Parquet))).unwrap();
+    let names = csv.headers().unwrap().clone();
+    let lines: Vec<_> = csv.records().map(Result::unwrap).collect();
+    let rows: Vec<_> = parquet.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!((lines.len(), rows.len()), (3, 3));
+    for (line, row) in lines.iter().zip(&rows) {
+        for ((text, name), (column, field)) in line.iter().zip(&names).zip(row.get_column_iter()) {
+            assert_eq!(column, name);
+            #[expect(clippy::wildcard_enum_match_arm, reason = "no column is of another kind")]
+            let shown = match field {
+                Field::Null => String::new(),
+                Field::Str(text) => text.clone(),
+                Field::Double(number) => number.to_string(),
+                Field::TimestampMillis(at) => chrono::DateTime::from_timestamp_millis(*at)
+                    .unwrap()
+                    .to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+                Field::Long(number) => number.to_string(),
+                Field::Bool(flag) => flag.to_string(),
+                _ => panic!("{name}: {field:?}"),
+            };
+            assert_eq!(shown, text, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -302,18 +378,41 @@ fn a_restart_shows_the_last_whole_levels_with_their_times() {
     assert!(nothing.cells.is_empty());
 }
 
+/// A file as the first published program left it, with one run of one level and its ladder.
+const FIRST: &str = "
+    INSERT INTO plans VALUES (1, '{}');
+    INSERT INTO runs VALUES (1, 'a', 's', 1780315200000, 1780315207000, 'completed', '0.1.0', 'r', 1);
+    INSERT INTO levels (run_id, target, model, prompt_tokens, concurrency, started_at, ended_at, requests, ok,
+                        ttft_count, ttft_mean, ttft_p50, ttft_p95, ttft_p99, incomplete)
+    VALUES (1, 't', 'm', 100, 1, 1780315200000, 1780315205000, 4, 4, 4, 0.1, 0.1, 0.2, 0.2, 0);
+    INSERT INTO ladders (run_id, target, model, prompt_tokens, ended_at, state, whole, report)
+    VALUES (1, 't', 'm', 100, 1780315206000, 'not_reached', 1, '{}');";
+
 #[test]
 fn a_file_of_an_older_program_is_brought_up_to_date() {
-    let place = Place::new();
-    let connection = rusqlite::Connection::open(place.file()).unwrap();
-    connection.execute_batch(include_str!("schema/1.sql")).unwrap();
-    connection.execute_batch("PRAGMA application_id = 1953459056; PRAGMA user_version = 1").unwrap();
-    drop(connection);
-    // Even by one who only wants to read.
-    let store = open_existing(&place.file()).unwrap();
-    assert!(store.recall(&[]).unwrap().notes.is_empty());
-    let version: i32 = store.connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    let steps = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+    for version in 1..=steps.len() {
+        let place = Place::new();
+        let connection = rusqlite::Connection::open(place.file()).unwrap();
+        connection.execute_batch(&steps[..version].concat()).unwrap();
+        connection.execute_batch(FIRST).unwrap();
+        let marks = format!("PRAGMA application_id = 1953459056; PRAGMA user_version = {version}");
+        connection.execute_batch(&marks).unwrap();
+        drop(connection);
+        // Even by one who only wants to read.
+        let mut store = open_existing(&place.file()).unwrap();
+        assert!(store.recall(&[]).unwrap().notes.is_empty());
+        let now = "user_version";
+        let now: i32 = store.connection.pragma_query_value(None, now, |row| row.get(0)).unwrap();
+        assert_eq!(now, 3);
+        let report = store.run(1).unwrap().unwrap().report();
+        let level = &report.ladders[0].levels[0];
+        assert_eq!(level.ttft_seconds.unwrap().p95, 0.2);
+        assert_eq!((level.little, level.throughput_standard_error), (None, None));
+        assert_eq!((report.ladders[0].knee, &report.ladders[0].decided), (Knee::NotReached, &None));
+        store.write(&run(&sweep("s"), start(), 0.11, false)).unwrap();
+        assert_eq!(store.run(2).unwrap().unwrap().report().ladders[0].levels[0], summary(1, 0.11));
+    }
 }
 
 #[tokio::test]

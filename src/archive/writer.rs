@@ -240,7 +240,7 @@ impl Writer {
                     target = level.target,
                     model = level.model,
                     prompt_tokens = level.prompt_tokens,
-                    concurrency = level.concurrency,
+                    load = %level.load(),
                     "level archived"
                 );
             }

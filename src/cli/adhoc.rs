@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
+    arrivals::Arrivals,
     config::{
         BaseUrl, Credential, PrefixCache, PromptLanguage, Redactor, Secret, Target, TlsTrust,
         process_environment,
@@ -133,5 +134,10 @@ pub(super) fn temperature(text: &str) -> Result<f64, String> {
 
 /// `--prefix-cache`
 pub(super) fn prefix_cache(text: &str) -> Result<PrefixCache, String> {
+    named(text)
+}
+
+/// `--arrivals`
+pub(super) fn arrivals(text: &str) -> Result<Arrivals, String> {
     named(text)
 }

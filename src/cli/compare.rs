@@ -115,7 +115,7 @@ fn compared(args: &CompareArgs) -> Result<Compared, Refused> {
     let (pairs, unmatched_levels) = pair((&before, &part(false)), (&after, &part(true)));
     if pairs.is_empty() {
         return Err(failed(format!(
-            "the runs have no like cells (target, model, prompt tokens, concurrency)\n  run {}: {}\n  run {}: {}",
+            "the runs have no like cells (target, model, prompt tokens, concurrency or rate)\n  run {}: {}\n  run {}: {}",
             before.listing.id,
             held(&before),
             after.listing.id,
@@ -166,7 +166,7 @@ fn held(record: &SweepRecord) -> String {
         .levels
         .iter()
         .map(|level| {
-            format!("{} {} {} {}", level.target, level.model, level.prompt_tokens, level.concurrency)
+            format!("{} {} {} {}", level.target, level.model, level.prompt_tokens, level.load().short())
         })
         .collect();
     let more = cells.len().saturating_sub(8);

@@ -95,6 +95,7 @@ enum Format {
 enum ExportShape {
     Jsonl,
     Csv,
+    Parquet,
 }
 
 /// Shows, exports or imports.
@@ -280,8 +281,9 @@ fn export(args: &ExportArgs) -> Result<(), Refused> {
     let format = match args.format {
         ExportShape::Jsonl => ExportFormat::Jsonl,
         ExportShape::Csv => ExportFormat::Csv,
+        ExportShape::Parquet => ExportFormat::Parquet,
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(io::stdout());
     let written = archive::export(&store, &runs, format, !args.no_probes, &mut out);
     let written = written.and_then(|()| out.flush().map_err(archive::ImportError::Io));
     match written {

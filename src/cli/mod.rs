@@ -14,7 +14,11 @@ mod serve;
 mod simulate;
 mod sweep;
 
-use std::process::ExitCode;
+use std::{
+    io::{ErrorKind, Write as _},
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -90,14 +94,21 @@ enum Command {
 impl Cli {
     /// Runs the chosen command to its end.
     pub async fn run(self) -> ExitCode {
-        match self.command {
-            Command::Serve(args) => serve::run(args).await,
-            Command::Sweep(args) => sweep::run(*args).await,
-            Command::Request(args) => request::run(*args).await,
-            Command::Check(args) => check::run(*args).await,
-            Command::History(args) => history::run(*args),
-            Command::Compare(args) => compare::run(&args),
-            Command::Simulate(args) => {
+        let code = self.command.run().await;
+        if RESULT_LOST.load(Ordering::Relaxed) { ExitCode::from(FAILED) } else { code }
+    }
+}
+
+impl Command {
+    async fn run(self) -> ExitCode {
+        match self {
+            Self::Serve(args) => serve::run(args).await,
+            Self::Sweep(args) => sweep::run(*args).await,
+            Self::Request(args) => request::run(*args).await,
+            Self::Check(args) => check::run(*args).await,
+            Self::History(args) => history::run(*args),
+            Self::Compare(args) => compare::run(&args),
+            Self::Simulate(args) => {
                 let environment = |name: &str| process_environment(name).ok();
                 simulate::run(args, environment, terminated()).await
             }
@@ -150,21 +161,30 @@ async fn suggest(endpoint: &Endpoint, model: &str) -> Option<String> {
     Some(format!("the endpoint lists {}{more}{near}", list.join(", ")))
 }
 
-/// Prints a result to stdout. A closed pipe (`| head`) is no failure.
+/// Set when a result could not be written.
+static RESULT_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Prints a result to stdout. A closed pipe (`| head`) is no failure; a full disk is one of the whole command.
 fn print(text: &str) {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = out.write_all(b"\n");
+    let lost = write_result(text).err().filter(|error| error.kind() != ErrorKind::BrokenPipe);
+    if let Some(error) = lost {
+        RESULT_LOST.store(true, Ordering::Relaxed);
+        tell(&format!("error: the result cannot be written: {error}"));
     }
-    let _ = out.flush();
+}
+
+fn write_result(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush()
 }
 
 /// Tells the person at the terminal something that is not the result.
 ///
 /// A stderr that is closed or full must not cost the result: what cannot be told is not.
 fn tell(text: &str) {
-    use std::io::Write as _;
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -3,11 +3,12 @@
 use std::{fmt::Write as _, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
+use tokio::time::Instant;
 
 use super::{
     FAILED, Refused,
     adhoc::{EndpointArgs, TimeoutArgs, prompt_language, temperature},
-    load, print, suggest, tell,
+    load, print, suggest, tell, terminated,
 };
 use crate::{
     config::{ConnectionPolicy, Histograms, PromptLanguage, Redactor, Target, model_name},
@@ -80,7 +81,14 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
         }
     };
     let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
-    let (measurement, trace_id) = send(&args, &prepared, &model).await;
+    let begun = Instant::now();
+    let (measurement, trace_id) = tokio::select! {
+        sent = send(&args, &prepared, &model) => sent,
+        () = terminated() => {
+            tell(&format!("interrupted after {}: what came until then is not shown", millis(begun.elapsed())));
+            return ExitCode::from(FAILED);
+        }
+    };
     if measurement.outcome.failure().is_some_and(|failure| failure.class == FailureClass::ModelNotFound)
         && let Some(suggestion) = suggest(&prepared.endpoint, &model).await
     {
@@ -122,6 +130,7 @@ async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Mea
             keep_text: args.show_text,
             gap_bounds: Histograms::default().time_per_output_token_seconds.into(),
             trace_id,
+            due: None,
         };
         let measurement = lane.probe(&shot).await;
         // A server that refuses to count tokens is asked once more, without.

@@ -8,8 +8,11 @@ use tokio::net::TcpListener;
 
 use crate::simulator::{self, ModelProfile, Settings, fault::Faults};
 
-/// Serve simulated models over the OpenAI API, with the latency of real ones and faults by name.
+/// Serve simulated models over the OpenAI API, with the latency of real ones and faults by name
+///
+/// A fault is asked for behind a model's name: `qwen3-8b+429`, `qwen3-8b+stall`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = format!("Faults: {}", Faults::names()))]
 pub struct Args {
     /// Address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:18999")]

@@ -9,11 +9,12 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
     FAILED, Refused,
-    adhoc::{EndpointArgs, TimeoutArgs, prefix_cache, prompt_language, temperature},
+    adhoc::{EndpointArgs, TimeoutArgs, arrivals, prefix_cache, prompt_language, temperature},
     load, print, suggest, tell, terminated,
 };
 use crate::{
     archive::{self, Keeper},
+    arrivals::{Arrivals, Rate},
     budget::Governor,
     config::{
         ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
@@ -47,6 +48,22 @@ pub(super) struct SweepArgs {
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: Vec<u32>,
+    /// An open loop in place of the closed one: rates, ascending, like 1/s,5/s or 30/m
+    #[arg(
+        long = "rate",
+        value_name = "RATE,RATE",
+        value_delimiter = ',',
+        conflicts_with = "concurrency",
+        requires = "base_url"
+    )]
+    rates: Vec<Rate>,
+    /// How arrivals of an open loop are spaced: poisson or constant
+    #[arg(long, value_name = "poisson|constant", default_value = "poisson", requires = "rates", value_parser = arrivals)]
+    arrivals: Arrivals,
+    /// Most requests in flight in an open loop; arrivals beyond are counted, not sent
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "rates",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_in_flight: u32,
     /// Measured requests per level
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     requests: u32,
@@ -215,7 +232,7 @@ async fn follow(
     let levels: u64 = sweep
         .targets
         .iter()
-        .map(|(_, models)| (models.len() * sweep.prompt_tokens.len() * sweep.concurrency.len()) as u64)
+        .map(|(_, models)| (models.len() * sweep.prompt_tokens.len() * sweep.levels()) as u64)
         .sum();
     let bar = ProgressBar::new(levels * u64::from(sweep.level.requests));
     let style = ProgressStyle::with_template("{msg}  [{bar:30}] {pos}/{len} requests  {elapsed} (eta {eta})");
@@ -228,19 +245,14 @@ async fn follow(
         match event {
             Event::LevelStarted { cell, .. } => {
                 told = false;
-                bar.set_message(format!(
-                    "{} {} tokens, concurrency {}",
-                    cell.model, cell.prompt_tokens, cell.concurrency
-                ));
+                bar.set_message(format!("{} {} tokens, {}", cell.model, cell.prompt_tokens, cell.load()));
             }
             Event::Probed { role: Role::Measured, measurement, cell, .. } => {
                 bar.inc(1);
                 if let Some(failure) = measurement.outcome.failure().filter(|_| !told) {
                     told = true;
-                    let line = format!(
-                        "{} at concurrency {}: {}: {}",
-                        cell.model, cell.concurrency, failure.class, failure.message
-                    );
+                    let line =
+                        format!("{} at {}: {}: {}", cell.model, cell.load(), failure.class, failure.message);
                     bar.suspend(|| tell(&line));
                     let unknown = failure.class == FailureClass::ModelNotFound;
                     if let Some(endpoint) = fleet.endpoint(&cell.target).filter(|_| unknown)
@@ -309,7 +321,11 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
     let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(Refused::usage)?;
     let target = Arc::new(target);
     let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
+    if !args.rates.is_empty() {
+        sweep.open(args.rates.clone(), args.max_in_flight);
+    }
     sweep.level = LevelSettings {
+        arrivals: args.arrivals,
         requests: args.requests,
         max_tokens: args.max_tokens,
         temperature: args.temperature,

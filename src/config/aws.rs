@@ -1,9 +1,14 @@
 //! `aws`: signed requests, and where the keys to sign with come from.
 //!
 //! In this order: keys in the file, a command that prints them, a profile of the shared credentials file, the
-//! environment, the default profile. Knows nothing of signing.
+//! environment, the default profile, and where there is none of these the services of the platform ([`platform`]).
+//! Knows nothing of signing.
+
+mod platform;
 
 use std::path::{Path, PathBuf};
+
+use http::Uri;
 
 use super::{
     BaseUrl,
@@ -53,15 +58,62 @@ pub enum AwsSource {
     },
     /// A program that prints them as JSON, as `aws configure export-credentials` does.
     Command(TokenCommand),
+    /// A service of the platform.
+    Issuer(AwsIssuer),
+}
+
+/// A service that issues keys to whatever runs on the platform.
+#[derive(Debug, Clone)]
+pub enum AwsIssuer {
+    /// Takes a role by a token that the platform writes into a file, as for service accounts of EKS.
+    WebIdentity {
+        /// The security token service.
+        sts: Uri,
+        /// The role.
+        role: String,
+        /// What the session is called in the audit log.
+        session: String,
+        /// The token, read again when the file changes.
+        token: Secret,
+    },
+    /// The agent beside a container: task roles of ECS, pod identities of EKS.
+    Container {
+        /// Where it answers.
+        url: Uri,
+        /// What it wants to see.
+        authorization: Option<Secret>,
+    },
+    /// The metadata service of an EC2 instance (`IMDSv2`).
+    Instance {
+        /// Where it answers.
+        endpoint: Uri,
+    },
 }
 
 impl Aws {
     pub(super) fn secrets(&self) -> Vec<Secret> {
-        vec![self.keys.secret_access_key.clone(), self.keys.session_token.clone()]
+        let mut secrets = vec![self.keys.secret_access_key.clone(), self.keys.session_token.clone()];
+        match &self.source {
+            AwsSource::Issuer(AwsIssuer::WebIdentity { token, .. }) => secrets.push(token.clone()),
+            AwsSource::Issuer(AwsIssuer::Container { authorization, .. }) => {
+                secrets.extend(authorization.clone());
+            }
+            AwsSource::Issuer(AwsIssuer::Instance { .. })
+            | AwsSource::Fixed
+            | AwsSource::Profile { .. }
+            | AwsSource::Command(_) => {}
+        }
+        secrets
     }
 }
 
 impl AwsKeys {
+    /// Id, key and session token: what issuers fill.
+    #[must_use]
+    pub fn rooms(&self) -> [&Secret; 3] {
+        [&self.access_key_id, &self.secret_access_key, &self.session_token]
+    }
+
     fn issued() -> Self {
         Self {
             access_key_id: Secret::issued(),
@@ -116,7 +168,7 @@ pub(super) fn read(
         section.missing("region", "add region = \"us-east-1\", or set AWS_REGION");
     }
     let service = text("service").unwrap_or_else(|| "bedrock".to_owned());
-    let keys = keys(&section, surroundings);
+    let keys = keys(&section, surroundings, region.as_deref());
     section.finish();
     let (keys, source) = keys?;
     Some(Aws { region: region?, service, keys, source })
@@ -129,7 +181,11 @@ fn region_of(host: &str) -> Option<String> {
     (region.matches('-').count() >= 2).then(|| region.to_owned())
 }
 
-fn keys(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<(AwsKeys, AwsSource)> {
+fn keys(
+    section: &Section<'_>,
+    surroundings: &Surroundings<'_>,
+    region: Option<&str>,
+) -> Option<(AwsKeys, AwsSource)> {
     let variable = |name: &str| surroundings.environment.variable(name).ok().filter(|text| !text.is_empty());
     let profile = section.value::<Text>("profile").map(|text| text.value.0);
     let access_key_id = needed_secret(section, "access_key_id", surroundings, Secret::plain);
@@ -163,8 +219,21 @@ fn keys(section: &Section<'_>, surroundings: &Surroundings<'_>) -> Option<(AwsKe
         keys.session_token.renew(variable("AWS_SESSION_TOKEN").unwrap_or_default().trim());
         return Some((keys, AwsSource::Fixed));
     }
-    let profile = profile.or_else(|| variable("AWS_PROFILE")).unwrap_or_else(|| "default".to_owned());
-    from_profile(section, &section.here(), profile, &shared_file(&variable))
+    let named = profile.or_else(|| variable("AWS_PROFILE"));
+    let file = shared_file(&variable);
+    if named.is_none() && !file.exists() {
+        let at = section.here();
+        let issuer = platform::issuer(&variable, region?)
+            .map_err(|message| section.notes().complain(&at, message))
+            .ok()?;
+        if matches!(issuer, AwsIssuer::Instance { .. }) {
+            let message = "finds keys in neither the environment nor a shared credentials file: they will be asked \
+                           of the instance's metadata";
+            section.notes().warn(&at, message);
+        }
+        return Some((AwsKeys::issued(), AwsSource::Issuer(issuer)));
+    }
+    from_profile(section, &section.here(), named.unwrap_or_else(|| "default".to_owned()), &file)
 }
 
 fn shared_file(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {

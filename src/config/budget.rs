@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Budget, Limits, Sweep, Target,
     diagnostic::Placed,
-    file::{CapCost, CapCount, Concurrency, Currency, Rate},
+    file::{CapCost, CapCount, Concurrency, Currency, UnitPrice},
     nearest::mend,
     section::Section,
 };
@@ -75,7 +75,7 @@ pub(super) fn prices(section: &Section<'_>, models: &[Arc<str>]) -> BTreeMap<Arc
             continue;
         };
         let Some(entry) = table.entry(name.value) else { continue };
-        let rate = |key| entry.value::<Rate>(key).map_or(0.0, |rate| rate.value.0);
+        let rate = |key| entry.value::<UnitPrice>(key).map_or(0.0, |rate| rate.value.0);
         let price = Price {
             input: rate("input_per_million"),
             output: rate("output_per_million"),
@@ -172,8 +172,9 @@ fn complain_if_over(root: &Section<'_>, sweep: &Placed<Sweep>, max_in_flight: u3
     });
     let ceilings = of_targets.chain([(max_in_flight, "of [budget]".to_owned())]);
     for (most, whose) in ceilings.filter(|(most, _)| highest > most) {
+        let key = if sweep.value.rates.is_empty() { "concurrency" } else { "load.max_in_flight" };
         let message = format!(
-            "has concurrency {highest}, more than max_in_flight = {most} {whose}; lower the one or raise the other"
+            "has {key} {highest}, more than max_in_flight = {most} {whose}; lower the one or raise the other"
         );
         root.notes().complain(&sweep.at, message);
     }

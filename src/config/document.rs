@@ -206,7 +206,7 @@ impl Sweep {
     /// How many cells it has.
     #[must_use]
     pub fn cell_count(&self) -> usize {
-        self.ladder_count().saturating_mul(self.concurrency.len())
+        self.ladder_count().saturating_mul(self.levels())
     }
 
     /// How many ladders it has.
@@ -219,17 +219,19 @@ impl Sweep {
     /// Its dimensions in words, and which of them is the longest.
     fn grid(&self) -> String {
         let models: usize = self.targets.iter().map(|(_, models)| models.len()).sum();
-        let dimensions = [
-            ("models", models),
-            ("prompt_tokens", self.prompt_tokens.len()),
-            ("concurrency", self.concurrency.len()),
-        ];
+        let (levels, kind) = if self.rates.is_empty() {
+            ("concurrency", "concurrency levels")
+        } else {
+            ("load.rate", "rates")
+        };
+        let dimensions =
+            [("models", models), ("prompt_tokens", self.prompt_tokens.len()), (levels, self.levels())];
         let (longest, length) = dimensions.into_iter().max_by_key(|(_, length)| *length).unwrap_or_default();
         format!(
-            "this sweep's grid is the largest: {models} models x {} prompt lengths x {} concurrency levels = \
+            "this sweep's grid is the largest: {models} models x {} prompt lengths x {} {kind} = \
              {} cells, of which `{longest}` is the longest ({length})",
             self.prompt_tokens.len(),
-            self.concurrency.len(),
+            self.levels(),
             self.cell_count(),
         )
     }

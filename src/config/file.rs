@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::{base_url::BaseUrl, nearest::nearest};
-use crate::schedule::QuietHours;
+use crate::{arrivals::Rate, schedule::QuietHours};
 
 /// Declares a newtype around one value, read by a function from the TOML value to it.
 macro_rules! value {
@@ -63,6 +63,10 @@ value! {
     Concurrency(u32) = |value| whole(value, 1..=10_000)
 }
 value! {
+    /// Requests per time.
+    ArrivalRate(Rate) = |value| text(value, "a rate like \"5/s\"")?.parse()
+}
+value! {
     /// A prompt length in tokens.
     PromptTokens(u32) = |value| whole(value, 1..=2_000_000)
 }
@@ -104,7 +108,7 @@ value! {
 }
 value! {
     /// A price, in units of the currency.
-    Rate(f64) = |value| number(value, "from 0 to 1000000", |number| (0.0..=1e6).contains(&number))
+    UnitPrice(f64) = |value| number(value, "from 0 to 1000000", |number| (0.0..=1e6).contains(&number))
 }
 value! {
     /// What a currency is called.

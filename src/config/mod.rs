@@ -13,6 +13,7 @@ mod diagnostic;
 mod document;
 mod file;
 mod histograms;
+mod load;
 mod nearest;
 mod plan;
 mod redact;
@@ -38,13 +39,14 @@ use http::{HeaderName, Uri};
 use serde_json::{Map, Value};
 
 use crate::{
+    arrivals::{Arrivals, Rate},
     budget::{Caps, Period, Price, Unit},
-    cell::Cell,
+    cell::{Cell, Load},
     protocol::{MaxTokensField, Protocol, Timeouts},
     schedule::{QuietHours, Schedule},
 };
 
-pub use aws::{Aws, AwsKeys, AwsSource};
+pub use aws::{Aws, AwsIssuer, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;
@@ -216,8 +218,10 @@ pub struct Sweep {
     pub targets: Vec<(Arc<Target>, Vec<Arc<str>>)>,
     /// Wanted prompt lengths, ascending.
     pub prompt_tokens: Vec<u32>,
-    /// Concurrency levels, ascending.
+    /// Concurrency levels, ascending. With `rates`: one, the most requests in flight.
     pub concurrency: Vec<u32>,
+    /// Rates of an open loop, ascending; then they are the levels. Empty for a closed loop.
+    pub rates: Vec<Rate>,
     /// How a level is run.
     pub level: LevelSettings,
     /// What counts as good.
@@ -237,6 +241,8 @@ pub struct LevelSettings {
     pub requests: u32,
     /// Warm-up requests per level at least; every worker sends at least one.
     pub warmup_requests: u32,
+    /// How arrivals of an open loop are spaced.
+    pub arrivals: Arrivals,
     /// Most tokens to generate.
     pub max_tokens: u32,
     /// Tokens to generate on top of those: what a model may spend on thinking before it answers.
@@ -350,6 +356,7 @@ impl Config {
             model: model.clone(),
             prompt_tokens: shortest.unwrap_or(PROMPT_TOKENS),
             concurrency: 1,
+            rate: None,
         };
         Some((cell, sweep.map(|sweep| sweep.level.clone()).unwrap_or_default()))
     }
@@ -440,6 +447,7 @@ impl Sweep {
             targets: vec![(target, models)],
             prompt_tokens,
             concurrency,
+            rates: Vec::new(),
             level: LevelSettings::default(),
             objectives: Objectives::default(),
             abort: Abort::default(),
@@ -448,11 +456,32 @@ impl Sweep {
         }
     }
 
+    /// Makes it an open loop at these rates.
+    pub fn open(&mut self, mut rates: Vec<Rate>, max_in_flight: u32) {
+        rates.sort_unstable();
+        rates.dedup();
+        self.rates = rates;
+        self.concurrency = vec![max_in_flight];
+    }
+
     /// Whether `now` lies in its quiet hours, by its own time zone.
     #[must_use]
     pub fn is_quiet(&self, now: DateTime<Utc>) -> bool {
         let local = now.with_timezone(&self.schedule.timezone()).naive_local();
         self.quiet_hours.iter().any(|hours| hours.contains(local))
+    }
+
+    /// The levels of each of its ladders, lowest first: requests in flight, at most when there is a rate.
+    pub fn loads(&self) -> impl Iterator<Item = (u32, Option<Rate>)> + '_ {
+        let closed = self.concurrency.iter().filter(|_| self.rates.is_empty()).map(|level| (*level, None));
+        let most = self.concurrency.last().copied();
+        closed.chain(self.rates.iter().filter_map(move |rate| Some((most?, Some(*rate)))))
+    }
+
+    /// How many levels each of its ladders has.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        if self.rates.is_empty() { self.concurrency.len() } else { self.rates.len() }
     }
 
     /// Its cells, in the order they are run.
@@ -463,12 +492,13 @@ impl Sweep {
         models.flat_map(move |(target, model)| {
             self.prompt_tokens.iter().flat_map(move |prompt_tokens| {
                 let (target, model) = (Arc::clone(&target), Arc::clone(&model));
-                self.concurrency.iter().map(move |concurrency| Cell {
+                self.loads().map(move |(concurrency, rate)| Cell {
                     sweep: Arc::clone(&self.name),
                     target: Arc::clone(&target),
                     model: Arc::clone(&model),
                     prompt_tokens: *prompt_tokens,
-                    concurrency: *concurrency,
+                    concurrency,
+                    rate,
                 })
             })
         })
@@ -476,10 +506,27 @@ impl Sweep {
 }
 
 impl LevelSettings {
-    /// Warm-up requests of a level: as many as wanted, and one per worker at least.
+    /// Warm-up requests of a closed level: as many as wanted, and one per worker at least.
     #[must_use]
     pub fn warmup(&self, concurrency: u32) -> u32 {
         self.warmup_requests.max(concurrency)
+    }
+
+    /// Arrivals before and after the measured ones of an open level, each: enough to fill the pipeline, and no more
+    /// than a quarter of them.
+    #[must_use]
+    pub fn margin(&self) -> u32 {
+        self.requests.div_ceil(4)
+    }
+
+    /// Most requests of a level that are sent beside the measured ones.
+    #[must_use]
+    pub fn excluded(&self, cell: &Cell) -> u32 {
+        match cell.load() {
+            Load::Concurrency(concurrency) => self.warmup(concurrency) + Self::fillers(concurrency),
+            // One goes ahead, alone.
+            Load::Rate(_) => 1 + self.warmup_requests.max(self.margin()) + self.margin(),
+        }
     }
 
     /// Most tokens of a whole answer, thinking included.
@@ -522,6 +569,7 @@ impl Default for LevelSettings {
         Self {
             requests: 40,
             warmup_requests: 1,
+            arrivals: Arrivals::default(),
             max_tokens: 64,
             reasoning_budget: 0,
             temperature: None,

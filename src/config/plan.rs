@@ -7,9 +7,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
 
-use super::{Budget, Config, LevelSettings, SeriesCount, Sweep};
+use super::{Budget, Config, SeriesCount, Sweep};
 use crate::{
+    arrivals::{Arrivals, Rate},
     budget::{Cap, Period, Scope, Unit},
+    cell::{self, Cell},
     prompt::calibration,
 };
 
@@ -44,8 +46,12 @@ pub struct SweepPlan {
     pub targets: Vec<(Arc<str>, Vec<Arc<str>>)>,
     /// Prompt lengths.
     pub prompt_tokens: Vec<u32>,
-    /// Concurrency levels.
+    /// Concurrency levels; with rates, the most requests in flight.
     pub concurrency: Vec<u32>,
+    /// Rates, and how arrivals are spaced.
+    pub rates: Vec<Rate>,
+    /// How arrivals are spaced, where there are rates.
+    pub arrivals: Arrivals,
     /// Load of one run, nothing aborted.
     pub run: Load,
     /// What it costs, once, to learn how the models count prompts.
@@ -54,6 +60,8 @@ pub struct SweepPlan {
     pub runs_per_day: f64,
     /// Requests one after another in a run: at each level, requests shared among its workers.
     pub rounds: u64,
+    /// How long the arrivals of a run's rate levels take, whatever the answers do.
+    pub scheduled: Duration,
     /// The shortest time between starts.
     pub interval: Option<Duration>,
 }
@@ -99,12 +107,14 @@ impl SweepPlan {
         let zone = sweep.schedule.timezone();
         let mut run = Load::default();
         let mut rounds = 0_u64;
+        let mut scheduled = Duration::ZERO;
         for cell in sweep.cells() {
-            let requests = requests_of(sweep, cell.concurrency);
+            let requests = requests_of(sweep, &cell);
             run.requests += requests;
             run.prompt_tokens += requests * u64::from(cell.prompt_tokens);
             run.output_tokens += requests * u64::from(sweep.level.output_tokens_max());
-            rounds += rounds_of(sweep, cell.concurrency);
+            rounds += rounds_of(sweep, &cell);
+            scheduled = scheduled.saturating_add(schedule_of(sweep, &cell));
         }
         Self {
             name: Arc::clone(&sweep.name),
@@ -122,10 +132,13 @@ impl SweepPlan {
                 .collect(),
             prompt_tokens: sweep.prompt_tokens.clone(),
             concurrency: sweep.concurrency.clone(),
+            rates: sweep.rates.clone(),
+            arrivals: sweep.level.arrivals,
             run,
             calibration: calibration(sweep),
             runs_per_day: runs_per_day(sweep, now),
             rounds,
+            scheduled,
             interval: sweep.schedule.shortest_interval(),
         }
     }
@@ -134,7 +147,7 @@ impl SweepPlan {
     #[must_use]
     pub fn request_duration_max(&self) -> Option<Duration> {
         let rounds = u32::try_from(self.rounds).ok().filter(|rounds| *rounds > 0)?;
-        self.interval.map(|interval| interval / rounds)
+        self.interval.map(|interval| interval.saturating_sub(self.scheduled) / rounds)
     }
 }
 
@@ -151,10 +164,19 @@ fn calibration(sweep: &Sweep) -> Load {
     }
 }
 
-/// Requests a worker of a level sends one after another, warm-up and measured.
-fn rounds_of(sweep: &Sweep, concurrency: u32) -> u64 {
+/// Requests of a level that go one after another: those of one worker, warm-up and measured; at a rate, the one that
+/// goes ahead and the last one.
+fn rounds_of(sweep: &Sweep, cell: &Cell) -> u64 {
+    let cell::Load::Concurrency(concurrency) = cell.load() else { return 2 };
     let warmup = sweep.level.warmup(concurrency).div_ceil(concurrency.max(1));
     u64::from(warmup) + u64::from(sweep.level.requests.div_ceil(concurrency.max(1)))
+}
+
+/// How long a level's arrivals take: those of its warm-up and the measured ones.
+fn schedule_of(sweep: &Sweep, cell: &Cell) -> Duration {
+    let level = &sweep.level;
+    let warmup = level.warmup_requests.max(level.margin());
+    cell.rate.map_or(Duration::ZERO, |rate| rate.time_for(level.requests.saturating_add(warmup)))
 }
 
 fn runs_per_day(sweep: &Sweep, now: DateTime<Utc>) -> f64 {
@@ -178,8 +200,10 @@ fn too_long(sweep: &Sweep, plan: &SweepPlan) -> Option<String> {
         .cells()
         .map(|cell| {
             let request = decode.saturating_add(FASTEST_PREFILL_PER_TOKEN.saturating_mul(cell.prompt_tokens));
-            let rounds = u32::try_from(rounds_of(sweep, cell.concurrency)).unwrap_or(u32::MAX);
-            request.saturating_mul(rounds)
+            let rounds = u32::try_from(rounds_of(sweep, &cell)).unwrap_or(u32::MAX);
+            // The warm-up ends sooner where answers are fast.
+            let arrivals = cell.rate.map_or(Duration::ZERO, |rate| rate.time_for(sweep.level.requests));
+            request.saturating_mul(rounds).saturating_add(arrivals)
         })
         .fold(Duration::ZERO, Duration::saturating_add);
     (shortest > interval).then(|| {
@@ -229,7 +253,7 @@ fn spent_per_day(sweep: &Sweep, plan: &SweepPlan, cap: &Cap) -> f64 {
         Scope::Sweep(name) => *name == sweep.name,
     };
     let spent = sweep.cells().filter(|cell| counts(&cell.target)).map(|cell| {
-        let requests = requests_of(sweep, cell.concurrency) as f64;
+        let requests = requests_of(sweep, &cell) as f64;
         let (prompt, output) = (u64::from(cell.prompt_tokens), u64::from(sweep.level.output_tokens_max()));
         match cap.unit {
             Unit::Requests => requests,
@@ -244,9 +268,8 @@ fn spent_per_day(sweep: &Sweep, plan: &SweepPlan, cap: &Cap) -> f64 {
     spent.sum::<f64>() * plan.runs_per_day
 }
 
-fn requests_of(sweep: &Sweep, concurrency: u32) -> u64 {
-    let excluded = sweep.level.warmup(concurrency) + LevelSettings::fillers(concurrency);
-    u64::from(sweep.level.requests) + u64::from(excluded)
+fn requests_of(sweep: &Sweep, cell: &Cell) -> u64 {
+    u64::from(sweep.level.requests) + u64::from(sweep.level.excluded(cell))
 }
 
 fn shown(unit: Unit, number: f64) -> String {
@@ -303,7 +326,17 @@ impl fmt::Display for SweepPlan {
             writeln!(f, "  target         {target}: {}", joined(models.iter()))?;
         }
         writeln!(f, "  prompt tokens  {}", joined(self.prompt_tokens.iter()))?;
-        writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
+        if self.rates.is_empty() {
+            writeln!(f, "  concurrency    {}", joined(self.concurrency.iter()))?;
+        } else {
+            let rates = joined(self.rates.iter().map(|rate| cell::Load::Rate(*rate).short()));
+            let most = joined(self.concurrency.iter());
+            writeln!(
+                f,
+                "  rate           {rates}: {} arrivals, {most} in flight at most",
+                self.arrivals.as_str()
+            )?;
+        }
         writeln!(f, "  per run        {}", self.run)?;
         writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
         let per_day = self.run.times(self.runs_per_day);

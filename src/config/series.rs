@@ -30,7 +30,7 @@ const HISTOGRAM_EXTRA: usize = 3;
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_concurrency`, `ladder_safe_concurrency`, four `ladder_state`, nine reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, nine reasons of `level_skips_total`,
 /// and as many findings as there are names for.
 const PER_LADDER: usize = 2 + 4 + 9 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
@@ -55,8 +55,8 @@ impl SeriesCount {
         sweeps: impl IntoIterator<Item = &'s Sweep>,
     ) -> Self {
         let per_cell = per_cell(histograms);
-        // `budget_remaining`.
-        let mut count = Self { per_cell, total: FIXED + budget.caps.iter().count(), ..Self::default() };
+        // `budget_limit` and `budget_remaining`.
+        let mut count = Self { per_cell, total: FIXED + 2 * budget.caps.iter().count(), ..Self::default() };
         let mut priced = BTreeSet::new();
         let mut models = BTreeSet::new();
         let mut targets = BTreeSet::new();
@@ -69,6 +69,8 @@ impl SeriesCount {
             count.cells = count.cells.saturating_add(cells);
             count.ladders = count.ladders.saturating_add(ladders);
             let series = [
+                // `arrivals_not_sent_total`.
+                if sweep.rates.is_empty() { 0 } else { cells },
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
                 sweep_models.len().saturating_mul(PER_SWEEP_MODEL),

@@ -11,10 +11,12 @@ use super::{
         AnyDuration, Concurrency, Flag, MaxTokens, Model, Name, PositiveDuration, PositiveRatio,
         PromptTokens, Quiet, Ratio, ReasoningBudget, Requests, Temperature, Text, WarmupRequests, Zone,
     },
+    load::{LoadKeys, OpenLoop},
     nearest::mend,
     section::Section,
 };
 use crate::{
+    arrivals::{Arrivals, Rate},
     protocol::Timeouts,
     schedule::{Schedule, ScheduleError},
 };
@@ -32,6 +34,7 @@ pub(super) struct SweepKeys {
     models: Option<List<Model>>,
     prompt_tokens: Option<List<PromptTokens>>,
     concurrency: Option<List<Concurrency>>,
+    load: Option<LoadKeys>,
     requests_per_level: Option<Placed<Requests>>,
     warmup_requests: Option<Placed<WarmupRequests>>,
     max_tokens: Option<Placed<MaxTokens>>,
@@ -95,21 +98,26 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     let schedule = schedule(&section, &keys, scope);
     let targets = targets(&section, &keys, scope);
     let prompt_tokens = ascending(&section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
-    let concurrency = ascending(&section, keys.concurrency.as_ref(), "concurrency", "[1, 4, 8]", |v| v.0);
+    let levels = levels(&section, &keys, targets.as_deref().unwrap_or_default());
     let timeouts = keys.timeout.resolve(section.notes());
+    let workers =
+        levels.as_ref().filter(|(_, rates, _)| rates.is_empty()).map(|(concurrency, ..)| concurrency);
+    warn_if_thin(&section, &keys, workers.map_or(&[], Vec::as_slice));
     let limits = budget::limits(&section);
     let covered = targets.iter().flatten().map(|(target, models)| (target, models.as_slice()));
     budget::complain_if_unpriced(&section, &limits, covered);
     section.finish();
     let name = name?;
+    let (concurrency, rates, arrivals) = levels?;
     let sweep = Sweep {
         name: name.value.0.as_str().into(),
         schedule: schedule?,
         run_on_start: keys.run_on_start.as_ref().is_some_and(|flag| flag.value.0),
         targets: targets?,
         prompt_tokens: prompt_tokens?,
-        concurrency: concurrency?,
-        level: keys.level(timeouts),
+        concurrency,
+        rates,
+        level: LevelSettings { arrivals, ..keys.level(timeouts) },
         objectives: keys.objectives.resolve(),
         abort: keys.abort.resolve(),
         quiet_hours: keys
@@ -123,6 +131,16 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     Some(Placed { value: sweep, at: name.at })
 }
 
+/// A level with fewer requests than workers never measures one under its full load for long.
+fn warn_if_thin(section: &Section<'_>, keys: &SweepKeys, concurrency: &[u32]) {
+    let Some(requests) = &keys.requests_per_level else { return };
+    let Some(highest) = concurrency.last().filter(|highest| **highest > requests.value.0) else { return };
+    let message = format!(
+        "is below the concurrency {highest}: not every worker measures a request; make it {highest} or more"
+    );
+    section.notes().warn(&requests.at, &message);
+}
+
 impl SweepKeys {
     fn read(section: &Section<'_>, defaults: &Self) -> Self {
         let defaults = defaults.clone();
@@ -133,6 +151,7 @@ impl SweepKeys {
             models: section.list("models").or(defaults.models),
             prompt_tokens: section.list("prompt_tokens").or(defaults.prompt_tokens),
             concurrency: section.list("concurrency").or(defaults.concurrency),
+            load: LoadKeys::read(section, defaults.load),
             requests_per_level: section.value("requests_per_level").or(defaults.requests_per_level),
             warmup_requests: section.value("warmup_requests").or(defaults.warmup_requests),
             max_tokens: section.value("max_tokens").or(defaults.max_tokens),
@@ -156,6 +175,7 @@ impl SweepKeys {
             requests: self.requests_per_level.as_ref().map_or(default.requests, |v| v.value.0),
             warmup_requests: self.warmup_requests.as_ref().map_or(default.warmup_requests, |v| v.value.0),
             reasoning_budget: self.reasoning_budget.as_ref().map_or(default.reasoning_budget, |v| v.value.0),
+            arrivals: Arrivals::default(),
             max_tokens: self.max_tokens.as_ref().map_or(default.max_tokens, |v| v.value.0),
             temperature: self.temperature.as_ref().map(|v| v.value.0),
             timeouts,
@@ -352,6 +372,21 @@ fn choose_models(
         chosen.push((Arc::clone(target), models));
     }
     good.then_some(chosen)
+}
+
+/// Concurrency levels, or the bound of an open loop with its rates.
+fn levels(
+    section: &Section<'_>,
+    keys: &SweepKeys,
+    targets: &[TargetModels],
+) -> Option<(Vec<u32>, Vec<Rate>, Arrivals)> {
+    let Some(load) = &keys.load else {
+        let closed = ascending(section, keys.concurrency.as_ref(), "concurrency", "[1, 4, 8]", |v| v.0)?;
+        return Some((closed, Vec::new(), Arrivals::default()));
+    };
+    let OpenLoop { rates, arrivals, max_in_flight } =
+        load.resolve(section, targets.iter().map(|(target, _)| &**target))?;
+    Some((vec![max_in_flight], rates, arrivals))
 }
 
 /// A list of numbers without repetition, cheapest first.

@@ -212,7 +212,13 @@ fn extra_body(section: &Section<'_>) -> Map<String, Value> {
         None => Err(format!("must be a table, not {}", kind(raw.get_ref()))),
     };
     let message = match body {
-        Ok(Value::Object(members)) => return members,
+        Ok(Value::Object(members)) => {
+            if members.get("stream").is_some_and(|stream| *stream != Value::Bool(true)) {
+                let message = "sets `stream`: without a stream there is no first token to time; leave it out";
+                section.notes().warn(&at, message);
+            }
+            return members;
+        }
         Ok(_) => "must be a JSON object; write '{ \"name\": ... }'".to_owned(),
         Err(message) => message,
     };

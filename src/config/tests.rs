@@ -128,6 +128,7 @@ fn every_key_shown_as_a_comment_can_be_used() {
     for (number, line) in shown {
         let lines = shipped.lines().enumerate().map(|(index, source)| match source {
             "every = \"1m\"" if line.starts_with("#schedule") => "",
+            "concurrency = [1, 4]" if line.starts_with("#load") => "",
             source if index == number => source.trim_start_matches('#'),
             source => source,
         });
@@ -177,7 +178,7 @@ fn every_key_arrives() {
     assert_eq!(one.base_url.join("/completions"), "https://host.example/api/completions");
     assert_eq!(one.extra_headers.len(), 2);
     assert_eq!(two.extra_body["stream_options"], Value::Null);
-    assert_eq!(config.cells().len(), 3 * 3 + 2);
+    assert_eq!(config.cells().len(), 3 * 3 + 2 * 2);
     let concurrency: Vec<_> = config.cells().iter().take(3).map(|cell| cell.concurrency).collect();
     assert_eq!(concurrency, [1, 4, 8]);
 }

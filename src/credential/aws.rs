@@ -63,13 +63,15 @@ pub(super) fn sign(
     Ok(signed)
 }
 
-/// Keys as `credential_process` programs and `aws configure export-credentials` print them.
+/// Keys as `credential_process` programs and `aws configure export-credentials` print them, and the platform's own
+/// services write them, who call the session token `Token`.
 pub(super) fn keys(text: &str, now: DateTime<Utc>) -> Result<Printed, &'static str> {
     let value: Value = serde_json::from_str(text.trim()).map_err(|_| "has to print keys as JSON")?;
     let text = |name: &str| value.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(id), Some(secret)) = (text("AccessKeyId"), text("SecretAccessKey")) else {
         return Err("printed JSON without AccessKeyId and SecretAccessKey");
     };
-    let values = [id, secret, text("SessionToken").unwrap_or_default()];
+    let session = text("SessionToken").or_else(|| text("Token"));
+    let values = [id, secret, session.unwrap_or_default()];
     Ok(Printed { values: values.map(SecretString::from).into(), lifetime: lifetime(&value, now) })
 }

@@ -10,9 +10,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{command, oauth2};
+use super::{aws_issuer, command, oauth2};
 use crate::{
-    config::{AwsKeys, OAuth2, Secret, TokenCommand},
+    config::{AwsIssuer, AwsKeys, OAuth2, Secret, TokenCommand},
     measurement::Failure,
 };
 
@@ -39,6 +39,7 @@ enum Source {
     OAuth2(Box<OAuth2>, reqwest::Client),
     Command(TokenCommand),
     AwsCommand(TokenCommand, AwsKeys),
+    Aws(Box<AwsIssuer>, AwsKeys, reqwest::Client),
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +75,10 @@ impl Issuer {
 
     pub(super) fn aws_command(command: TokenCommand, keys: AwsKeys) -> Self {
         Self::new(Source::AwsCommand(command, keys))
+    }
+
+    pub(super) fn aws(issuer: AwsIssuer, keys: AwsKeys, client: reqwest::Client) -> Self {
+        Self::new(Source::Aws(Box::new(issuer), keys, client))
     }
 
     fn new(source: Source) -> Self {
@@ -141,10 +146,12 @@ impl Issuer {
             Source::Command(command) => {
                 (command::fetch(command, command::token).await?, vec![&command.token])
             }
-            Source::AwsCommand(command, keys) => (
-                command::fetch(command, super::aws::keys).await?,
-                vec![&keys.access_key_id, &keys.secret_access_key, &keys.session_token],
-            ),
+            Source::AwsCommand(command, keys) => {
+                (command::fetch(command, super::aws::keys).await?, keys.rooms().into())
+            }
+            Source::Aws(issuer, keys, client) => {
+                (aws_issuer::fetch(issuer, client).await?, keys.rooms().into())
+            }
         };
         for (room, value) in rooms.into_iter().zip(&issue.values) {
             room.renew(secrecy::ExposeSecret::expose_secret(value));

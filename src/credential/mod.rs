@@ -5,7 +5,9 @@
 //! answers; where a credential comes from is said by [`crate::config`].
 
 mod aws;
+mod aws_issuer;
 mod command;
+mod endpoint;
 mod issuer;
 mod oauth2;
 
@@ -75,6 +77,7 @@ impl Wallet {
             Credential::Command(command) => Some(Issuer::command(command.clone())),
             Credential::Aws(aws) => match &aws.source {
                 AwsSource::Command(command) => Some(Issuer::aws_command(command.clone(), aws.keys.clone())),
+                AwsSource::Issuer(issuer) => Some(Issuer::aws(issuer.clone(), aws.keys.clone(), client()?)),
                 AwsSource::Fixed | AwsSource::Profile { .. } => None,
             },
             Credential::None | Credential::Keys(_) => None,

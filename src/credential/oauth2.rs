@@ -10,6 +10,7 @@ use url::form_urlencoded;
 
 use super::{
     command::seconds,
+    endpoint::{Answer, ask, failure},
     issuer::{Issue, LIFETIME_UNKNOWN},
 };
 use crate::{
@@ -17,9 +18,6 @@ use crate::{
     measurement::{Failure, FailureClass},
     protocol::{Protocol, ReplyHead, failure_of_response},
 };
-
-/// Longest answer that is read.
-const BYTES_MAX: usize = 256 << 10;
 
 #[derive(Deserialize)]
 struct Token {
@@ -30,8 +28,7 @@ struct Token {
 
 /// Asks the token endpoint.
 pub(super) async fn fetch(oauth2: &OAuth2, client: &reqwest::Client) -> Result<Issue, Failure> {
-    let host = oauth2.token_url.host().unwrap_or_default();
-    let unreachable = |error: reqwest::Error| failed_transport(host, error);
+    let who = format!("token endpoint {}", oauth2.token_url.host().unwrap_or_default());
     let mut request = client
         .post(oauth2.token_url.to_string())
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -40,24 +37,16 @@ pub(super) async fn fetch(oauth2: &OAuth2, client: &reqwest::Client) -> Result<I
     if oauth2.client_auth == ClientAuth::Basic {
         request = request.header(header::AUTHORIZATION, basic(oauth2));
     }
-    let mut response = request.send().await.map_err(unreachable)?;
-    let (status, headers) = (response.status(), response.headers().clone());
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-        if body.len() + chunk.len() > BYTES_MAX {
-            return Err(failure(FailureClass::Protocol, host, "the answer is too long for a token"));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    match serde_json::from_slice::<Token>(&body) {
-        Ok(token) if status.is_success() && !token.access_token.is_empty() => {
+    let answer = ask(request, &who).await?;
+    match serde_json::from_slice::<Token>(&answer.body) {
+        Ok(token) if answer.status.is_success() && !token.access_token.is_empty() => {
             let lifetime = seconds(&token.expires_in).unwrap_or(LIFETIME_UNKNOWN);
             Ok(Issue { values: vec![SecretString::from(token.access_token)], lifetime })
         }
-        Ok(_) | Err(_) if status.is_success() && !holds_error(&body) => {
-            Err(failure(FailureClass::Protocol, host, "the answer holds no access_token: check token_url"))
+        Ok(_) | Err(_) if answer.status.is_success() && !holds_error(&answer.body) => {
+            Err(failure(FailureClass::Protocol, &who, "the answer holds no access_token: check token_url"))
         }
-        Ok(_) | Err(_) => Err(refusal(host, status.as_u16(), &headers, &body)),
+        Ok(_) | Err(_) => Err(refusal(&who, oauth2.token_url.host().unwrap_or_default(), &answer)),
     }
 }
 
@@ -93,49 +82,28 @@ fn basic(oauth2: &OAuth2) -> HeaderValue {
 }
 
 /// The endpoint answered, and not with a token.
-fn refusal(host: &str, status: u16, headers: &http::HeaderMap, body: &[u8]) -> Failure {
+fn refusal(who: &str, host: &str, answer: &Answer) -> Failure {
+    let status = answer.status.as_u16();
     let head = ReplyHead {
         protocol: Protocol::OpenAiChat,
         host,
         status,
-        headers,
+        headers: &answer.headers,
         include_usage: false,
         keep_text: false,
         gap_bounds: Arc::new([]),
     };
-    let Some(mut found) = failure_of_response(&head, body) else {
-        return failure(FailureClass::Protocol, host, "no token in the answer");
+    let Some(mut found) = failure_of_response(&head, &answer.body) else {
+        return failure(FailureClass::Protocol, who, "no token in the answer");
     };
     found.message = if matches!(found.class, FailureClass::EndpointNotFound | FailureClass::ModelNotFound) {
         // There is no model here, and no base URL to be mended.
         found.class = FailureClass::EndpointNotFound;
-        format!("token endpoint {host}: HTTP {status}: check token_url")
+        format!("{who}: HTTP {status}: check token_url")
     } else {
-        format!("token endpoint {host}: {}", found.message)
+        format!("{who}: {}", found.message)
     };
     found
-}
-
-fn failed_transport(host: &str, error: reqwest::Error) -> Failure {
-    let class = if error.is_timeout() { FailureClass::Timeout } else { FailureClass::Connect };
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    failure(class, host, &text)
-}
-
-fn failure(class: FailureClass, host: &str, words: &str) -> Failure {
-    Failure {
-        class,
-        subclass: Some("token_endpoint".into()),
-        http_status: None,
-        retry_after: None,
-        message: format!("token endpoint {host}: {words}"),
-    }
 }
 
 /// How long the token endpoint is waited for.

@@ -12,7 +12,7 @@ use crate::{
     analysis::{Finding, LevelSummary},
     archive::{Recalled, RecalledCell, RecalledLadder, Standing},
     budget::{Cap, Exhausted, Price, Remaining},
-    cell::Cell,
+    cell::{Cell, Load},
     config::Config,
     measurement::{Failure, Measurement},
     metrics::{
@@ -137,6 +137,7 @@ impl Observer {
         for RecalledLadder { cell, row } in &recalled.ladders {
             if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {
                 metrics.concluded(row.knee(), row.safe_concurrency);
+                metrics.safe_at(row.safe_rate());
                 metrics.found(|finding| row.findings().any(|found| found == finding));
             }
         }
@@ -215,8 +216,8 @@ impl Observer {
 
     /// What every cap still allows.
     pub(super) fn budget(&mut self, remaining: &[Remaining]) {
-        for Remaining { cap, left, .. } in remaining {
-            self.metrics.set_budget_remaining(&BudgetScope::from(cap), Some(*left));
+        for Remaining { cap, limit, left } in remaining {
+            self.metrics.set_budget(&BudgetScope::from(cap), *limit, *left);
         }
         let shown = remaining.iter().map(|Remaining { cap, limit, left }| BudgetStatus {
             scope: cap.scope.to_string(),
@@ -276,7 +277,7 @@ impl Observer {
             Event::LevelStarted { cell, requests } => {
                 self.first_failures.remove(&cell);
                 tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                    prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, requests, "level started");
+                    prompt_tokens = cell.prompt_tokens, load = %cell.load(), requests, "level started");
             }
             Event::Probed { cell, role, measurement, trace_id } => {
                 self.charge(&cell, &measurement);
@@ -294,7 +295,7 @@ impl Observer {
                 }
                 if let Some(failure) = measurement.outcome.failure() {
                     tracing::debug!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-                        prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ?role,
+                        prompt_tokens = cell.prompt_tokens, load = %cell.load(), ?role,
                         class = %failure.class, subclass = failure.subclass.as_deref().unwrap_or_default(),
                         error = failure.message, %trace_id, "probe failed");
                     if role == Role::Measured {
@@ -305,6 +306,7 @@ impl Observer {
             Event::LevelEnded { cell, summary, delays } => {
                 if let Some(metrics) = self.cells.get(&*cell) {
                     metrics.level(&summary);
+                    metrics.not_sent(summary.offered.map_or(0, |offered| offered.overflow));
                 }
                 self.metrics.observe_client_delays(&delays);
                 self.show_cell(&cell, CellStatus::measured(&cell, &summary, Utc::now()));
@@ -320,7 +322,7 @@ impl Observer {
             self.exhausted(exhausted, Utc::now());
         }
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, reason = %cause, "level not run");
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), reason = %cause, "level not run");
         let skip = match cause {
             Cause::Fatal(..) | Cause::NotStreaming(_) => LevelSkip::Fatal,
             Cause::FailureRatio { .. } => LevelSkip::FailureRatio,
@@ -356,6 +358,7 @@ impl Observer {
             return;
         }
         metrics.concluded(report.knee, report.safe_concurrency);
+        metrics.safe_at(report.safe_rate);
         metrics.found(|name| report.findings.iter().any(|found| found.finding.as_str() == name));
         log_ladder(report);
     }
@@ -388,11 +391,13 @@ fn adopt_status(status: &mut Status, config: &Config) {
 
 /// One line a ladder: what it says about capacity, and what was found.
 fn log_ladder(report: &LadderReport) {
-    let unknown = |concurrency: Option<u32>| concurrency.map_or("unknown".into(), |c| c.to_string());
+    let unknown = |load: Option<Load>| load.map_or("unknown".into(), Load::short);
+    let knee = report.knee.rate().map(Load::Rate).or(report.knee.concurrency().map(Load::Concurrency));
+    let safe = report.safe_rate.map(Load::Rate).or(report.safe_concurrency.map(Load::Concurrency));
     let findings: Vec<&str> = report.findings.iter().map(|found| found.finding.as_str()).collect();
     tracing::info!(sweep = %report.sweep, target = %report.target, model = %report.model,
         prompt_tokens = report.prompt_tokens, state = report.knee.state(),
-        knee = unknown(report.knee.concurrency()), safe = unknown(report.safe_concurrency),
+        knee = unknown(knee), safe = unknown(safe),
         findings = findings.join(","), "ladder ended");
 }
 
@@ -407,16 +412,16 @@ fn log_level(cell: &Cell, summary: &LevelSummary, first_failure: Option<&Failure
     let failures = failures.join(",");
     if summary.client_saturated == Some(true) {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(),
             "this machine was too busy to measure this level: its latencies are too long");
     }
     if summary.failures.is_empty() {
         tracing::info!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             ttft_p50 = ttft, tpot_p50 = tpot, "level ended");
     } else {
         tracing::warn!(sweep = %cell.sweep, target = %cell.target, model = %cell.model,
-            prompt_tokens = cell.prompt_tokens, concurrency = cell.concurrency, ok = summary.ok,
+            prompt_tokens = cell.prompt_tokens, load = %cell.load(), ok = summary.ok,
             failures, ttft_p50 = ttft, tpot_p50 = tpot, error = first_failure.map_or("", |failure| &failure.message),
             "level ended with failures");
     }

@@ -103,6 +103,9 @@ pub struct RecordedFailure {
 /// The timeline before the first token as JSON: spans of connecting, else instants since t0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordedPhases {
+    /// How long after it was due the probe began; `null` in a closed loop.
+    #[serde(default)]
+    pub late: Option<f64>,
     /// Name resolution.
     pub dns: Option<f64>,
     /// TCP handshake.
@@ -151,6 +154,7 @@ impl Record {
                 ConnectionUse::Reused => "reused",
             }),
             phases: RecordedPhases {
+                late: seconds(line.late),
                 dns: seconds(line.dns),
                 tcp: seconds(line.tcp),
                 tls: seconds(line.tls),

@@ -128,6 +128,7 @@ fn a_record_of_a_good_probe() {
       ],
       "connection": "new",
       "phases": {
+        "late": null,
         "dns": 0.001,
         "tcp": 0.002,
         "tls": null,
@@ -186,6 +187,7 @@ fn a_record_of_a_failed_probe() {
       "flags": [],
       "connection": "reused",
       "phases": {
+        "late": null,
         "dns": null,
         "tcp": null,
         "tls": null,

@@ -29,6 +29,7 @@ pub struct CellMetrics {
     request_duration: Histogram,
     output_tokens_per_second: Histogram,
     requests: Counter,
+    not_sent: Counter,
     failures: Vec<(FailureClass, Counter)>,
     within_objective: Vec<(ObjectiveKind, Counter)>,
     shared: SharedMetrics,
@@ -85,6 +86,7 @@ impl CellMetrics {
             request_duration: metrics.request_duration.child(cell),
             output_tokens_per_second: metrics.output_tokens_per_second.child(cell),
             requests: metrics.requests.child(cell),
+            not_sent: metrics.arrivals_not_sent.child(cell),
             failures: failures.collect(),
             within_objective: within_objective.collect(),
             shared: SharedMetrics::new(metrics, cell),
@@ -114,6 +116,11 @@ impl CellMetrics {
         if let Some(time) = measurement.timeline.first_token().filter(|_| measurement.is_ok()) {
             self.shared.cold_ttft.set(Some(time.as_secs_f64()));
         }
+    }
+
+    /// Counts requests of a rate that were due and not sent.
+    pub fn not_sent(&self, requests: u32) {
+        self.not_sent.add(u64::from(requests));
     }
 
     /// Shows the level that just ended. One that was stopped early says nothing: the last whole one stays.

@@ -64,6 +64,11 @@ impl<K: LabelSet, V: Value> Family<K, V> {
         inner.children.get(key).map_or_else(|| V::new(&inner.shape), |child| child.value.clone())
     }
 
+    /// Does something with the value of every series.
+    pub fn each(&self, act: impl Fn(&V)) {
+        self.read().children.values().for_each(|child| act(&child.value));
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Inner<K, V>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -125,7 +125,7 @@ named! {
 impl From<Knee> for LadderState {
     fn from(knee: Knee) -> Self {
         match knee {
-            Knee::Found(_) => Self::Found,
+            Knee::Found(_) | Knee::AtRate(_) => Self::Found,
             Knee::NotReached => Self::NotReached,
             Knee::Unstable => Self::Unstable,
             Knee::Failed => Self::Failed,

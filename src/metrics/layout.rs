@@ -104,12 +104,13 @@ impl Layout {
             .iter()
             .map(|sweep| sweep.cells.len() * objective_kinds(&sweep.objectives).count())
             .sum();
-        // Knee and safe concurrency.
+        // Knee and safe load: a concurrency or a rate.
         let per_ladder = 2 + LadderState::ALL.len() + LevelSkip::ALL.len() + self.findings.len();
         // Four timestamps, duration, interval, delay.
         let per_sweep = SweepResult::ALL.len() + SkipReason::ALL.len() + 7;
         let per_target = Phase::ALL.len() * Histogram::series(&PHASE_BOUNDS.into());
         self.cells().count() * per_cell
+            + self.cells().filter(|cell| cell.rate.is_some()).count()
             + within
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
@@ -120,7 +121,8 @@ impl Layout {
             + self.targets().len() * per_target
             + self.sweeps.len() * per_sweep
             + self.prices.len()
-            + self.budgets.len()
+            // Limit and remainder.
+            + 2 * self.budgets.len()
             + Histogram::series(&self.buckets.client_delay)
             + FIXED_SERIES
     }

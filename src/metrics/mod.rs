@@ -55,6 +55,7 @@ pub struct Metrics {
     request_duration: Family<Cell, Histogram>,
     output_tokens_per_second: Family<Cell, Histogram>,
     requests: Family<Cell, Counter>,
+    arrivals_not_sent: Family<Cell, Counter>,
     request_failures: Family<(Cell, FailureClass), Counter>,
     requests_within_objective: Family<(Cell, ObjectiveKind), Counter>,
     prompt_tokens: Family<SweepModel, Counter>,
@@ -68,6 +69,8 @@ pub struct Metrics {
     level_tpot: Family<(Cell, Quantile), Gauge>,
     ladder_knee: Family<Ladder, Gauge>,
     ladder_safe: Family<Ladder, Gauge>,
+    ladder_knee_rate: Family<Ladder, Gauge>,
+    ladder_safe_rate: Family<Ladder, Gauge>,
     ladder_state: Family<(Ladder, LadderState), Gauge>,
     finding: Family<(Ladder, Arc<str>), Gauge>,
     level_skips: Family<(Ladder, LevelSkip), Counter>,
@@ -89,6 +92,7 @@ pub struct Metrics {
     sweep_duration: Family<Arc<str>, Gauge>,
     sweep_interval: Family<Arc<str>, Gauge>,
     sweep_start_delay: Family<Arc<str>, Gauge>,
+    budget_limit: Family<BudgetScope, Gauge>,
     budget_remaining: Family<BudgetScope, Gauge>,
     probe_attempts: Family<(Endpoint, Role), Counter>,
     probe_results: Family<((Endpoint, Role), Fate), Counter>,
@@ -121,6 +125,7 @@ impl Metrics {
             request_duration: Family::new(&names::REQUEST_DURATION),
             output_tokens_per_second: Family::new(&names::OUTPUT_TOKENS_PER_SECOND),
             requests: Family::new(&names::REQUESTS),
+            arrivals_not_sent: Family::new(&names::ARRIVALS_NOT_SENT),
             request_failures: Family::new(&names::REQUEST_FAILURES),
             requests_within_objective: Family::new(&names::REQUESTS_WITHIN_OBJECTIVE),
             prompt_tokens: Family::new(&names::PROMPT_TOKENS),
@@ -134,6 +139,8 @@ impl Metrics {
             level_tpot: Family::new(&names::LEVEL_TPOT),
             ladder_knee: Family::new(&names::LADDER_KNEE),
             ladder_safe: Family::new(&names::LADDER_SAFE),
+            ladder_knee_rate: Family::new(&names::LADDER_KNEE_RATE),
+            ladder_safe_rate: Family::new(&names::LADDER_SAFE_RATE),
             ladder_state: Family::new(&names::LADDER_STATE),
             finding: Family::new(&names::FINDING),
             level_skips: Family::new(&names::LEVEL_SKIPS),
@@ -155,6 +162,7 @@ impl Metrics {
             sweep_duration: Family::new(&names::SWEEP_DURATION),
             sweep_interval: Family::new(&names::SWEEP_INTERVAL),
             sweep_start_delay: Family::new(&names::SWEEP_START_DELAY),
+            budget_limit: Family::new(&names::BUDGET_LIMIT),
             budget_remaining: Family::new(&names::BUDGET_REMAINING),
             probe_attempts: Family::new(&names::PROBE_ATTEMPTS),
             probe_results: Family::new(&names::PROBE_RESULTS),
@@ -222,9 +230,10 @@ impl Metrics {
         self.cost.child(&(endpoint, currency)).add(amount);
     }
 
-    /// What a budget still allows in the current period; `None` when that is unknown.
-    pub fn set_budget_remaining(&self, budget: &BudgetScope, remaining: Option<f64>) {
-        self.budget_remaining.child(budget).set(remaining);
+    /// What a budget allows in a period, and what of it is left in the current one.
+    pub fn set_budget(&self, budget: &BudgetScope, limit: f64, remaining: f64) {
+        self.budget_limit.child(budget).set(Some(limit));
+        self.budget_remaining.child(budget).set(Some(remaining));
     }
 
     /// The configuration was loaded at `at`.
@@ -243,9 +252,28 @@ impl Metrics {
         self.http_connections_refused.child(&()).add(1);
     }
 
-    /// Whether this replica is the one that probes.
+    /// Whether this replica is the one that probes. One that stands by shows no latest result: what it measured once must
+    /// not stand beside what the leader measures now.
     pub fn set_leader(&self, leads: bool) {
         self.leader.child(&()).set(Some(f64::from(u8::from(leads))));
+        if !leads {
+            self.forget_latest();
+        }
+    }
+
+    fn forget_latest(&self) {
+        let forget = |gauge: &Gauge| gauge.set(None);
+        self.up.each(forget);
+        self.failing.each(forget);
+        self.level_throughput_tokens.each(forget);
+        self.level_throughput_requests.each(forget);
+        self.level_ttft.each(forget);
+        self.level_tpot.each(forget);
+        for gauges in [&self.ladder_knee, &self.ladder_safe, &self.ladder_knee_rate, &self.ladder_safe_rate] {
+            gauges.each(forget);
+        }
+        self.ladder_state.each(forget);
+        self.finding.each(forget);
     }
 
     /// The API server did not grant a request about the lease.
@@ -321,6 +349,7 @@ impl Metrics {
         self.request_duration.lay_out(&buckets.request_duration, &cells);
         self.output_tokens_per_second.lay_out(&buckets.output_tokens_per_second, &cells);
         lay_out(&self.requests, &cells);
+        lay_out(&self.arrivals_not_sent, &cells.iter().filter(|cell| cell.rate.is_some()).cloned().collect());
         lay_out(&self.request_failures, &times(&cells, FailureClass::ALL));
         lay_out(&self.requests_within_objective, &layout.within_objective());
         lay_out(&self.level_throughput_tokens, &cells);
@@ -348,15 +377,25 @@ impl Metrics {
             lay_out(gauge, &allowances);
         }
         lay_out(&self.cost, &layout.prices.iter().cloned().collect());
-        lay_out(&self.budget_remaining, &layout.budgets.iter().cloned().collect());
+        let budgets = layout.budgets.iter().cloned().collect();
+        lay_out(&self.budget_limit, &budgets);
+        lay_out(&self.budget_remaining, &budgets);
         let phases = times(&layout.targets(), Phase::ALL);
         self.connection_phase.lay_out(&PHASE_BOUNDS.into(), &phases);
     }
 
     fn lay_out_ladders(&self, layout: &Layout) {
         let ladders = layout.keys::<Ladder>();
-        lay_out(&self.ladder_knee, &ladders);
-        lay_out(&self.ladder_safe, &ladders);
+        let of_kind = |open: bool| {
+            let cells = layout.cells().filter(|cell| cell.rate.is_some() == open);
+            cells.map(Ladder::from).collect::<BTreeSet<_>>()
+        };
+        for (closed, open) in
+            [(&self.ladder_knee, &self.ladder_knee_rate), (&self.ladder_safe, &self.ladder_safe_rate)]
+        {
+            lay_out(closed, &of_kind(false));
+            lay_out(open, &of_kind(true));
+        }
         lay_out(&self.ladder_state, &times(&ladders, LadderState::ALL));
         lay_out(&self.finding, &times(&ladders, &layout.findings));
         lay_out(&self.level_skips, &times(&ladders, LevelSkip::ALL));
@@ -393,7 +432,7 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 56] {
+    fn families(&self) -> [&dyn Exposed; 60] {
         [
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
@@ -402,6 +441,7 @@ impl Metrics {
             &self.request_duration,
             &self.output_tokens_per_second,
             &self.requests,
+            &self.arrivals_not_sent,
             &self.request_failures,
             &self.requests_within_objective,
             &self.prompt_tokens,
@@ -415,6 +455,8 @@ impl Metrics {
             &self.level_tpot,
             &self.ladder_knee,
             &self.ladder_safe,
+            &self.ladder_knee_rate,
+            &self.ladder_safe_rate,
             &self.ladder_state,
             &self.finding,
             &self.level_skips,
@@ -436,6 +478,7 @@ impl Metrics {
             &self.sweep_duration,
             &self.sweep_interval,
             &self.sweep_start_delay,
+            &self.budget_limit,
             &self.budget_remaining,
             &self.probe_attempts,
             &self.probe_results,

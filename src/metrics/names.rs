@@ -43,9 +43,9 @@ impl Kind {
     }
 }
 
-/// Labels of a cell: one point of a sweep's grid.
-const CELL: &[&str] = &["sweep", "target", "model", "prompt_tokens", "concurrency"];
-/// Labels of a ladder: the cells that differ only in concurrency.
+/// Labels of a cell: one point of a sweep's grid. A level has a concurrency (closed loop) or a rate (open loop).
+const CELL: &[&str] = &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate"];
+/// Labels of a ladder: the cells that differ only in their load.
 const LADDER: &[&str] = &["sweep", "target", "model", "prompt_tokens"];
 const SWEEP_MODEL: &[&str] = &["sweep", "target", "model"];
 const SWEEP: &[&str] = &["sweep"];
@@ -70,10 +70,10 @@ macro_rules! catalogue {
 
 catalogue! {
     TIME_TO_FIRST_TOKEN: Histogram "tokenprobe_time_to_first_token_seconds" CELL,
-        own!("Time from just before a connection was acquired to the arrival of the first token of any kind \
+        own!("Time from just before a connection was acquired (at a rate: from when the request was due) to the arrival of the first token of any kind \
               (answer, reasoning, refusal, tool call), in seconds; good probes only.");
     TIME_TO_FIRST_ANSWER_TOKEN: Histogram "tokenprobe_time_to_first_answer_token_seconds" CELL,
-        own!("Time from just before a connection was acquired to the arrival of the first token that is not \
+        own!("Time from just before a connection was acquired (at a rate: from when the request was due) to the arrival of the first token that is not \
               reasoning, in seconds; good probes only.");
     TIME_PER_OUTPUT_TOKEN: Histogram "tokenprobe_time_per_output_token_seconds" CELL,
         own!("(last token - first token) / (output tokens - 1) of one request, in seconds per token; good probes \
@@ -82,18 +82,21 @@ catalogue! {
         own!("Time between consecutive network reads that carried tokens, in seconds; good probes only. A read may \
               carry several tokens: this is not inter-token latency.");
     REQUEST_DURATION: Histogram "tokenprobe_request_duration_seconds" CELL,
-        own!("Time from just before a connection was acquired until the answer was complete or the probe failed, \
+        own!("Time from just before a connection was acquired (at a rate: from when the request was due) until the answer was complete or the probe failed, \
               in seconds; failed probes included.");
     OUTPUT_TOKENS_PER_SECOND: Histogram "tokenprobe_output_tokens_per_second" CELL,
         own!("Request TPS: (output tokens - 1) / (last token - first token) of one request, in tokens per second; \
               the same probes as time_per_output_token_seconds.");
     REQUESTS: Counter "tokenprobe_requests_total" CELL,
         own!("Measured probes that ended, good and failed; warm-up excluded.");
+    ARRIVALS_NOT_SENT: Counter "tokenprobe_arrivals_not_sent_total" CELL,
+        own!("Requests of a rate that were due and not sent, because as many as load.max_in_flight allows were in \
+              flight; in no other metric. Only where levels are rates.");
     REQUEST_FAILURES: Counter "tokenprobe_request_failures_total"
-        &["sweep", "target", "model", "prompt_tokens", "concurrency", "reason"],
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "reason"],
         own!("Measured probes that failed, by error class; an answer that broke off or was empty is a failure.");
     REQUESTS_WITHIN_OBJECTIVE: Counter "tokenprobe_requests_within_objective_total"
-        &["sweep", "target", "model", "prompt_tokens", "concurrency", "objective"],
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "objective"],
         own!("Measured probes that got a whole answer within the objective (ttft, tpot, duration; all: within every \
               configured one). Failures never count as good: divide by requests_total. A request without a time per output \
               token (one token, or all in one read) kept that objective.");
@@ -111,17 +114,17 @@ catalogue! {
         own!("Price of the tokens spent on probes: tokens by the server's usage times the configured price, in \
               units of the currency.");
     LEVEL_THROUGHPUT_TOKENS: Gauge "tokenprobe_level_throughput_tokens_per_second" CELL,
-        own!("Total TPS of the last level: tokens that arrived while the level was full (in flight = concurrency) / \
-              length of that window, in tokens per second.");
+        own!("Total TPS of the last level: tokens that arrived while the level was full (in flight = concurrency; \
+              at a rate: while measured requests arrived) / length of that window, in tokens per second.");
     LEVEL_THROUGHPUT_REQUESTS: Gauge "tokenprobe_level_throughput_requests_per_second" CELL,
-        own!("Requests that ended while the last level was full (in flight = concurrency) / length of that window, \
-              in requests per second.");
+        own!("Requests that ended while the last level was full (in flight = concurrency; at a rate: while measured \
+              requests arrived) / length of that window, in requests per second.");
     LEVEL_TTFT: Summary "tokenprobe_level_ttft_seconds"
-        &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "quantile"],
         own!("Exact quantile of the time to first token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
     LEVEL_TPOT: Summary "tokenprobe_level_tpot_seconds"
-        &["sweep", "target", "model", "prompt_tokens", "concurrency", "quantile"],
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "quantile"],
         own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
     LADDER_KNEE: Gauge "tokenprobe_ladder_knee_concurrency" LADDER,
@@ -129,6 +132,12 @@ catalogue! {
     LADDER_SAFE: Gauge "tokenprobe_ladder_safe_concurrency" LADDER,
         own!("Concurrency that is safe to run at by the last ladder: 70% of the knee with the TTFT objective kept; \
               absent when unknown.");
+    LADDER_KNEE_RATE: Gauge "tokenprobe_ladder_knee_requests_per_second" LADDER,
+        own!("Highest rate of the last ladder of rates below the first at which answers surely came more slowly than \
+              requests, in requests per second; absent when unknown.");
+    LADDER_SAFE_RATE: Gauge "tokenprobe_ladder_safe_requests_per_second" LADDER,
+        own!("Rate that is safe to run at by the last ladder of rates: 70% of the knee with every objective kept, in \
+              requests per second; absent when unknown.");
     LADDER_STATE: Gauge "tokenprobe_ladder_state" &["sweep", "target", "model", "prompt_tokens", "state"],
         own!("1 for the state of the knee in the last ladder (found, not_reached, unstable, failed), 0 for the \
               others; absent before the first.");
@@ -184,6 +193,9 @@ catalogue! {
         "Time between the sweep's next two due starts, in seconds.";
     SWEEP_START_DELAY: Gauge "tokenprobe_sweep_start_delay_seconds" SWEEP,
         "How long after its due time the sweep last started, in seconds; absent before the first scheduled start.";
+    BUDGET_LIMIT: Gauge "tokenprobe_budget_limit" &["scope", "unit", "period"],
+        "What probes may spend in one period, as configured, in units of the unit label (requests, tokens, cost), on \
+         everything (all), a target (target:NAME) or a sweep (sweep:NAME).";
     BUDGET_REMAINING: Gauge "tokenprobe_budget_remaining" &["scope", "unit", "period"],
         "What probes may still spend within the current period, in units of the unit label (requests, tokens, cost), of \
          everything (all), a target (target:NAME) or a sweep (sweep:NAME); what running probes may use at most is \

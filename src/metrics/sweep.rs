@@ -9,7 +9,7 @@ use super::{
     labels::{Ladder, LadderState, LevelSkip, SkipReason, SweepResult},
     value::{Counter, Gauge},
 };
-use crate::{analysis::Knee, archive::RecalledSweep};
+use crate::{analysis::Knee, archive::RecalledSweep, arrivals::Rate};
 
 /// The series of one sweep.
 #[derive(Debug)]
@@ -102,6 +102,8 @@ impl SweepMetrics {
 pub struct LadderMetrics {
     knee: Gauge,
     safe: Gauge,
+    knee_rate: Gauge,
+    safe_rate: Gauge,
     states: Vec<(LadderState, Gauge)>,
     skips: Vec<(LevelSkip, Counter)>,
     findings: Vec<(Arc<str>, Gauge)>,
@@ -124,6 +126,8 @@ impl LadderMetrics {
         Self {
             knee: metrics.ladder_knee.child(ladder),
             safe: metrics.ladder_safe.child(ladder),
+            knee_rate: metrics.ladder_knee_rate.child(ladder),
+            safe_rate: metrics.ladder_safe_rate.child(ladder),
             states: states.collect(),
             skips: skips.collect(),
             findings: findings.collect(),
@@ -134,10 +138,16 @@ impl LadderMetrics {
     pub fn concluded(&self, knee: Knee, safe: Option<u32>) {
         self.knee.set(knee.concurrency().map(f64::from));
         self.safe.set(safe.map(f64::from));
+        self.knee_rate.set(knee.rate().map(f64::from));
         let state = LadderState::from(knee);
         for (each, gauge) in &self.states {
             gauge.set(Some(f64::from(u8::from(*each == state))));
         }
+    }
+
+    /// The rate that is safe by the ladder of rates that just ended.
+    pub fn safe_at(&self, rate: Option<Rate>) {
+        self.safe_rate.set(rate.map(f64::from));
     }
 
     /// The findings that hold now, of those the layout names; all others do not.

@@ -14,7 +14,9 @@ use crate::{
     config::{Config, FINDINGS_MAX, SeriesCount},
     measurement::{Failure, Measurement, Outcome, Timeline, TokenSource},
 };
-use fixture::{Seen, after, cell, failed, good, label_names, layout, level, metrics, ms, series_name};
+use fixture::{
+    Seen, after, at_rate, cell, failed, good, label_names, layout, level, metrics, ms, series_name,
+};
 
 #[test]
 fn a_good_probe_enters_every_histogram_once() {
@@ -189,6 +191,7 @@ fn known_series_stand_at_zero_and_unknown_gauges_are_absent() {
         "ladder_knee_concurrency",
         "ladder_state",
         "finding",
+        "budget_limit",
         "budget_remaining",
         "sweep_last_success_timestamp_seconds",
         "config_last_reload_successful",
@@ -250,6 +253,28 @@ fn a_ladder_shows_one_state_and_forgets_a_knee_that_is_no_longer_known() {
     assert_eq!(seen.count("ladder_knee_concurrency") + seen.count("ladder_safe_concurrency"), 0);
     assert_eq!(seen.labelled("ladder_state", "state=\"found\""), Some(0.0));
     assert_eq!(seen.labelled("ladder_state", "state=\"not_reached\""), Some(1.0));
+}
+
+#[test]
+fn a_ladder_of_rates_has_gauges_of_its_own_and_counts_what_was_not_sent() {
+    let mut layout = layout();
+    layout.sweeps.push(SweepLayout {
+        name: "open".into(),
+        objectives: Objectives::default(),
+        cells: vec![at_rate()],
+    });
+    let metrics = metrics(&layout);
+    metrics.cell(&at_rate(), Objectives::default()).not_sent(3);
+    let ladder = metrics.ladder(&Ladder::from(&at_rate()));
+    ladder.concluded(Knee::AtRate("5/s".parse().unwrap()), None);
+    ladder.safe_at(Some("3.5/s".parse().unwrap()));
+    let seen = Seen::of(&metrics);
+    assert_eq!(seen.value("ladder_knee_requests_per_second"), Some(5.0));
+    assert_eq!(seen.value("ladder_safe_requests_per_second"), Some(3.5));
+    assert_eq!(seen.count("ladder_knee_concurrency"), 0);
+    assert_eq!(seen.count("arrivals_not_sent_total"), 1, "closed loops send everything");
+    assert_eq!(seen.labelled("arrivals_not_sent_total", "prompt_tokens=\"1000\",rate=\"2.5\""), Some(3.0));
+    assert_eq!(seen.labelled("requests_total", "prompt_tokens=\"1000\",concurrency=\"8\""), Some(0.0));
 }
 
 #[test]
@@ -329,6 +354,11 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
         objectives: Objectives::default(),
         cells: vec![second.clone(), Cell { prompt_tokens: 7, ..second }],
     });
+    layout.sweeps.push(SweepLayout {
+        name: "open".into(),
+        objectives: Objectives::default(),
+        cells: vec![at_rate()],
+    });
     let metrics = metrics(&layout);
     for sweep in &layout.sweeps {
         let writer = metrics.sweep(&sweep.name);
@@ -342,11 +372,12 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
             writer.observe_cold(&good());
             writer.level(&level());
             let ladder = metrics.ladder(&Ladder::from(cell));
-            ladder.concluded(Knee::Found(8), Some(5));
+            ladder.concluded(cell.rate.map_or(Knee::Found(8), Knee::AtRate), Some(5));
+            ladder.safe_at(cell.rate);
             ladder.found(|_| true);
         }
     }
-    metrics.set_budget_remaining(&layout.budgets[0], Some(1.0));
+    metrics.set_budget(&layout.budgets[0], 2.0, 1.0);
     metrics.set_leader(true);
     metrics.reload_succeeded(DateTime::from_timestamp_millis(1).unwrap());
     metrics.set_archive(&Standing {
@@ -368,6 +399,25 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
 }
 
 #[test]
+fn a_replica_that_stands_by_shows_no_latest_result() {
+    let layout = layout();
+    let metrics = metrics(&layout);
+    let writer = metrics.cell(&cell(), Objectives::default());
+    writer.observe(&good());
+    writer.level(&level());
+    metrics.ladder(&Ladder::from(&cell())).concluded(Knee::Found(8), Some(5));
+    metrics.set_leader(true);
+    let latest =
+        ["up", "failing", "level_ttft_seconds", "level_throughput_tokens_per_second", "ladder_state"];
+    let seen = Seen::of(&metrics);
+    assert!(latest.iter().all(|name| seen.count(name) > 0));
+    metrics.set_leader(false);
+    let seen = Seen::of(&metrics);
+    assert_eq!(latest.map(|name| seen.count(name)), [0; 5]);
+    assert_eq!(seen.total("requests_total"), 1.0, "counts stay");
+}
+
+#[test]
 fn the_configuration_counts_as_many_series_as_are_laid_out() {
     let file = std::path::Path::new("tests/config/valid/every_key.toml");
     let text = std::fs::read_to_string(file).unwrap();
@@ -382,9 +432,18 @@ fn the_configuration_counts_as_many_series_as_are_laid_out() {
 
 #[test]
 fn what_is_shown_has_the_labels_and_the_help_of_the_catalogue() {
-    let metrics = metrics(&layout());
-    metrics.cell(&cell(), Objectives::default()).level(&level());
-    let text = metrics.encode();
+    let closed = metrics(&layout());
+    closed.cell(&cell(), Objectives::default()).level(&level());
+    check_labels(&closed.encode(), "rate");
+    let mut layout = layout();
+    layout.sweeps[0].cells = vec![at_rate()];
+    let open = metrics(&layout);
+    open.cell(&at_rate(), Objectives::default()).level(&level());
+    check_labels(&open.encode(), "concurrency");
+}
+
+/// Every line has the labels of its metric, but for one whose value is empty.
+fn check_labels(text: &str, empty: &str) {
     for spec in names::CATALOGUE {
         let help = format!("# HELP {} {}\n", spec.name, spec.help);
         if !text.contains(&format!("# TYPE {} ", spec.name)) {
@@ -395,7 +454,8 @@ fn what_is_shown_has_the_labels_and_the_help_of_the_catalogue() {
         let sample = format!("{}{suffix}", spec.name);
         let line = text.lines().find(|line| series_name(line) == sample).unwrap();
         let names: Vec<&str> = label_names(line);
-        assert_eq!(names, spec.labels, "{line}");
+        let expected: Vec<&str> = spec.labels.iter().copied().filter(|name| *name != empty).collect();
+        assert_eq!(names, expected, "{line}");
     }
 }
 

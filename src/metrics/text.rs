@@ -45,7 +45,8 @@ pub fn labels(names: &[&str], set: &impl LabelSet) -> String {
     set.put(&mut values);
     debug_assert_eq!(names.len(), values.len(), "a label set must have a value for every name: {names:?}");
     let mut out = String::new();
-    for (name, value) in names.iter().zip(&values) {
+    // An empty value is the same as no label: Prometheus' own rule.
+    for (name, value) in names.iter().zip(&values).filter(|(_, value)| !value.is_empty()) {
         out.push_str(if out.is_empty() { "" } else { "," });
         out.push_str(name);
         out.push_str("=\"");

@@ -73,6 +73,8 @@ pub struct Shot<'a> {
     pub gap_bounds: Arc<[f64]>,
     /// Sent as `traceparent`, so that the target's own traces can be found.
     pub trace_id: TraceId,
+    /// When it is to leave, and what all its times count from; at once when unset.
+    pub due: Option<Instant>,
 }
 
 /// A W3C trace id: 16 random bytes.
@@ -215,10 +217,16 @@ impl Lane {
         let uri = endpoint.uri(&protocol.path(shot.ask.model));
         let body = Bytes::from(protocol.body(&shot.ask));
         let prepared = endpoint.headers(&Method::POST, &uri, &body).await;
+        if let Some(due) = shot.due {
+            sleep_until(due).await;
+        }
+        let begun = Instant::now();
         let mut flight = Flight {
             shot,
             endpoint: &endpoint,
-            t0: Instant::now(),
+            // Whoever asked when it was due has waited since then, whatever kept us from sending.
+            t0: shot.due.unwrap_or(begun),
+            late: shot.due.map(|due| begun.saturating_duration_since(due)),
             spans: Spans::default(),
             sent: None,
             connection_use: ConnectionUse::New,
@@ -250,6 +258,7 @@ struct Flight<'a> {
     shot: &'a Shot<'a>,
     endpoint: &'a Endpoint,
     t0: Instant,
+    late: Option<Duration>,
     spans: Spans,
     sent: Option<Duration>,
     connection_use: ConnectionUse,
@@ -391,6 +400,7 @@ impl Flight<'_> {
         let mut measurement = result.unwrap_or_else(|failure| failure.into_measurement(self.t0.elapsed()));
         measurement.connection = self.connection_use;
         let timeline = &mut measurement.timeline;
+        timeline.late = self.late;
         timeline.dns = self.spans.dns;
         timeline.tcp = self.spans.tcp;
         timeline.tls = self.spans.tls;

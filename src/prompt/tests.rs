@@ -85,3 +85,11 @@ fn the_estimator_knows_both_scripts() {
     check("三个字", 2.0);
     check("12 34", 2.6);
 }
+
+#[test]
+fn english_prose_has_the_proportions_that_prompts_are_brought_to() {
+    let text = build(Nonce::Fresh(11), Shape::new(64_000, PromptLanguage::En));
+    let bytes_per_token = text.len() as f64 / estimate_tokens(&text);
+    println!("{bytes_per_token:.3} bytes for one estimated token");
+    assert!((bytes_per_token / prose::BYTES_PER_TOKEN - 1.0).abs() < 0.01, "{bytes_per_token}");
+}

@@ -5,6 +5,9 @@
 use super::gist::{Counts, Gist};
 use crate::measurement::TokenSource;
 
+/// No answer and no prompt has more tokens: a larger count is a server's mistake, and would stay in every sum for ever.
+const TOKENS_MAX: u64 = 20_000_000;
+
 /// Counts seen so far. Usage is cumulative: the last value counts, never a sum.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -34,7 +37,7 @@ impl Ledger {
     pub(super) fn take(&mut self, gist: &Gist, ended: bool) {
         // Text behind a usage shows that it was not the last word.
         self.growing |= self.frames > 0 && gist.piece_count() > 0;
-        let usage = gist.usage;
+        let usage = gist.usage.plausible();
         if usage != Counts::default() {
             self.has_usage = true;
             let mut usage = usage;
@@ -48,7 +51,7 @@ impl Ledger {
             }
             self.usage.merge(usage);
         }
-        if let Some((place, counts)) = gist.vendor {
+        if let Some((place, counts)) = gist.vendor.map(|(place, counts)| (place, counts.plausible())) {
             match &mut self.vendor {
                 Some((before, known)) if *before == place => known.merge(counts),
                 vendor => *vendor = Some((place, counts)),
@@ -91,6 +94,17 @@ impl Ledger {
 }
 
 impl Counts {
+    /// Without the counts that cannot be.
+    fn plausible(self) -> Self {
+        let sane = |count: Option<u64>| count.filter(|count| *count <= TOKENS_MAX);
+        Self {
+            prompt: sane(self.prompt),
+            cached_prompt: sane(self.cached_prompt),
+            output: sane(self.output),
+            reasoning: sane(self.reasoning),
+        }
+    }
+
     fn merge(&mut self, newer: Self) {
         self.prompt = newer.prompt.or(self.prompt);
         self.cached_prompt = newer.cached_prompt.or(self.cached_prompt);

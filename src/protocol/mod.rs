@@ -5,7 +5,7 @@
 //! token counts. The same code is driven by a fake clock in tests and by the network in [`crate::probe`].
 //!
 //! Layers, top down: [`Reply`] (one answer, whatever the format) <- `story` (what the events add up to) <- one file per
-//! wire format (an event's payload to a `gist`) <- framing (`sse`: bytes to events). Beside them: `transcript` (clocks
+//! wire format (an event's payload to a `gist`; `familiar` spares it) <- framing (`sse`: bytes to events). Beside them: `transcript` (clocks
 //! and counts of tokens), `ledger` (which token counts to believe), `complaint` and `classify` (errors to classes),
 //! `verdict` (the outcome).
 
@@ -18,6 +18,7 @@ mod echo;
 mod edge;
 mod event_stream;
 mod excuse;
+mod familiar;
 mod fold;
 mod framing;
 mod gemini;

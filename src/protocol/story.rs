@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     Protocol, ReplyHead,
     complaint::Complaint,
+    familiar::Familiar,
     fold,
     framing::Frame,
     gist::Gist,
@@ -22,6 +23,7 @@ use crate::measurement::Flag;
 pub(super) struct Story {
     protocol: Protocol,
     gist: Gist,
+    familiar: Familiar,
     pub(super) transcript: Transcript,
     pub(super) ledger: Ledger,
     pub(super) flags: BTreeSet<Flag>,
@@ -67,6 +69,7 @@ impl Story {
         Self {
             protocol: head.protocol,
             gist: Gist::default(),
+            familiar: Familiar::default(),
             transcript: Transcript::new(
                 head.gap_bounds.clone(),
                 head.keep_text,
@@ -146,7 +149,12 @@ impl Story {
             return self.complain(stamp, data);
         }
         self.gist.clear();
-        if self.protocol.read(data, &mut self.gist).is_ok() {
+        if let Some((channel, choice, text)) = self.familiar.recognize(data) {
+            self.gist.say(channel, choice, text);
+            self.transcript.take(stamp, &self.gist);
+            self.ledger.take(&self.gist, self.terminal_at.is_some());
+        } else if self.protocol.read(data, &mut self.gist).is_ok() {
+            self.familiar.keep(data, &self.gist, |event, gist| self.protocol.read(event, gist));
             self.apply(stamp, data);
         } else {
             self.read_harder(stamp, data);
@@ -188,7 +196,9 @@ impl Story {
 
     /// Takes in an event that was read whole.
     fn apply(&mut self, stamp: Stamp, data: &[u8]) {
-        if self.gist.piece_count() > 0 {
+        // The text of a reply that comes whole, and first, has no times.
+        let is_whole = self.gist.whole_reply && self.gist.terminal && self.transcript.last_heard().is_none();
+        if self.gist.piece_count() > 0 && !is_whole {
             self.transcript.take(stamp, &self.gist);
         }
         if self.gist.terminal {

@@ -9,6 +9,7 @@ use super::Style;
 use crate::{
     analysis::compare::{CellComparison, Change, Verdict},
     archive::{Difference, LikeCell},
+    cell::Load,
 };
 
 /// Everything that is told of a comparison.
@@ -102,7 +103,7 @@ fn cells(compared: &Compared, style: Style, changed_only: bool) -> String {
         for row in rows(cell) {
             let dull = matches!(row.verdict, Some(Verdict::Unchanged | Verdict::TooFewSamples) | None);
             if !(changed_only && dull) {
-                table.add_row(row.texts);
+                table.add_row(style.row(row.texts));
             }
         }
     }
@@ -150,8 +151,9 @@ fn rows(cell: &CellComparison<LikeCell>) -> Vec<TableRow> {
 }
 
 fn named(cell: &CellComparison<LikeCell>, quantity: &str) -> [String; 5] {
-    let LikeCell { target, model, prompt_tokens, concurrency } = &cell.cell;
-    [target.clone(), model.clone(), prompt_tokens.to_string(), concurrency.to_string(), quantity.to_owned()]
+    let LikeCell { target, model, prompt_tokens, concurrency, rate } = &cell.cell;
+    let load = Load::of(*concurrency, *rate).short();
+    [target.clone(), model.clone(), prompt_tokens.to_string(), load, quantity.to_owned()]
 }
 
 fn told(change: &Change, (unit, factor, digits): (&str, f64, usize)) -> [String; 7] {

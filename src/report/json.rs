@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::Named;
 use crate::{
-    analysis::{Decided, Evidence, Found, Interval, LevelSummary, Percentiles, Scaling},
+    analysis::{Decided, Evidence, Found, Interval, LevelSummary, Offered, Percentiles, Scaling},
+    arrivals::{Arrivals, Rate},
     sweep::{LadderReport, SweepResult},
 };
 
@@ -26,6 +27,8 @@ struct Ladder<'a> {
     prompt_tokens: u32,
     knee_concurrency: Option<u32>,
     safe_concurrency: Option<u32>,
+    knee_requests_per_second: Option<f64>,
+    safe_requests_per_second: Option<f64>,
     state: &'static str,
     knee_decided_by: Option<Decision>,
     scaling: Option<Law>,
@@ -38,6 +41,8 @@ struct Ladder<'a> {
 struct Finding<'a> {
     finding: &'static str,
     level: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
     evidence: &'a Evidence,
     meaning: &'static str,
     mend: &'static str,
@@ -70,13 +75,18 @@ type Bounds = [Option<f64>; 2];
 
 #[derive(Serialize)]
 struct NotRun<'a> {
-    concurrency: u32,
+    concurrency: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
     reason: &'a str,
 }
 
 #[derive(Serialize)]
 struct Level {
-    concurrency: u32,
+    /// `null` in an open loop.
+    concurrency: Option<u32>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    offered: Option<OpenLoop>,
     requests: u32,
     ok: u32,
     failed: u32,
@@ -97,6 +107,20 @@ struct Level {
     client_saturated: Option<bool>,
     low_confidence: Vec<&'static str>,
     incomplete: bool,
+}
+
+/// What only a level of an open loop has.
+#[derive(Serialize)]
+struct OpenLoop {
+    /// Requests per second.
+    rate: f64,
+    arrivals: Arrivals,
+    max_in_flight: u32,
+    /// Arrivals that were not sent.
+    not_sent: u32,
+    keeps_up: Option<bool>,
+    growth_seconds_per_second: Option<f64>,
+    late_p95_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -142,6 +166,8 @@ fn ladder(report: &LadderReport) -> Ladder<'_> {
         prompt_tokens: report.prompt_tokens,
         knee_concurrency: report.knee.concurrency(),
         safe_concurrency: report.safe_concurrency,
+        knee_requests_per_second: report.knee.rate().map(Rate::per_second),
+        safe_requests_per_second: report.safe_rate.map(Rate::per_second),
         state: report.knee.state(),
         knee_decided_by: report.decided.map(decided),
         scaling: report.scaling.map(scaling),
@@ -150,7 +176,11 @@ fn ladder(report: &LadderReport) -> Ladder<'_> {
         not_run: report
             .not_run
             .iter()
-            .map(|not_run| NotRun { concurrency: not_run.concurrency, reason: &not_run.reason })
+            .map(|not_run| NotRun {
+                concurrency: not_run.rate.is_none().then_some(not_run.concurrency),
+                rate: not_run.rate.map(Rate::per_second),
+                reason: &not_run.reason,
+            })
             .collect(),
     }
 }
@@ -159,6 +189,7 @@ fn finding(found: &Found) -> Finding<'_> {
     Finding {
         finding: found.finding.as_str(),
         level: found.level,
+        rate: found.rate.map(Rate::per_second),
         evidence: &found.evidence,
         meaning: found.finding.meaning(),
         mend: found.finding.mend(),
@@ -199,7 +230,8 @@ fn bounds(interval: Interval) -> Bounds {
 
 fn level(summary: &LevelSummary) -> Level {
     Level {
-        concurrency: summary.concurrency,
+        concurrency: summary.offered.is_none().then_some(summary.concurrency),
+        offered: summary.offered.map(|offered| open_loop(summary.concurrency, offered)),
         requests: summary.requests,
         ok: summary.ok,
         failed: summary.requests.saturating_sub(summary.ok),
@@ -220,6 +252,18 @@ fn level(summary: &LevelSummary) -> Level {
         client_saturated: summary.client_saturated,
         low_confidence: summary.ttft_seconds.map(|ttft| ttft.low_confidence()).unwrap_or_default(),
         incomplete: summary.incomplete,
+    }
+}
+
+fn open_loop(max_in_flight: u32, offered: Offered) -> OpenLoop {
+    OpenLoop {
+        rate: offered.rate.per_second(),
+        arrivals: offered.arrivals,
+        max_in_flight,
+        not_sent: offered.overflow,
+        keeps_up: offered.keeps_up,
+        growth_seconds_per_second: offered.growth,
+        late_p95_seconds: offered.late_p95_seconds,
     }
 }
 

@@ -5,6 +5,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::Named;
 use crate::{
     analysis::{Decided, Finding, Found, LevelSummary, Percentiles},
+    arrivals::Rate,
+    cell::Load,
     sweep::LadderReport,
 };
 
@@ -17,6 +19,16 @@ pub enum Style {
     Markdown,
 }
 
+impl Style {
+    /// A row whose texts do not break the table.
+    pub(super) fn row(self, texts: Vec<String>) -> Vec<String> {
+        match self {
+            Self::Text => texts,
+            Self::Markdown => texts.into_iter().map(|text| text.replace('|', "\\|")).collect(),
+        }
+    }
+}
+
 /// Marks a percentile that rests on too few samples.
 const LOW: &str = "*";
 
@@ -24,7 +36,7 @@ const HEADERS: [&str; 13] = [
     "target",
     "model",
     "prompt",
-    "conc",
+    "load",
     "ok/fail",
     "TTFT p50",
     "p95",
@@ -47,13 +59,13 @@ pub fn table(named: &Named<'_>, style: Style) -> String {
     table.set_header(HEADERS);
     for ladder in &named.report.ladders {
         for level in &ladder.levels {
-            table.add_row(row(ladder, level));
+            table.add_row(style.row(row(ladder, level)));
         }
         for not_run in &ladder.not_run {
-            let mut row = head(ladder, not_run.concurrency);
+            let mut row = head(ladder, not_run.load());
             row.extend(std::iter::repeat_n("-".to_owned(), 8));
             row.push(format!("not run: {}", not_run.reason));
-            table.add_row(row);
+            table.add_row(style.row(row));
         }
     }
     for column in 2..12 {
@@ -94,11 +106,12 @@ fn findings(ladder: &LadderReport) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut findings = ladder.findings.iter().filter(told).peekable();
     while let Some(found) = findings.next() {
-        let mut at: Vec<String> = found.level.iter().map(u32::to_string).collect();
+        let mut at: Vec<String> = place(found).into_iter().collect();
         while let Some(same) = findings.next_if(|next| next.finding == found.finding) {
-            at.extend(same.level.map(|level| level.to_string()));
+            at.extend(place(same));
         }
-        let at = if at.is_empty() { String::new() } else { format!(" at concurrency {}", at.join(", ")) };
+        let what = if found.rate.is_some() { "rate" } else { "concurrency" };
+        let at = if at.is_empty() { String::new() } else { format!(" at {what} {}", at.join(", ")) };
         lines.push(format!(
             "{} at {} prompt tokens: {}{at}: {}",
             ladder.model,
@@ -111,8 +124,18 @@ fn findings(ladder: &LadderReport) -> Vec<String> {
     lines
 }
 
+/// The level a finding is about.
+fn place(found: &Found) -> Option<String> {
+    found.rate.map(Load::Rate).or(found.level.map(Load::Concurrency)).map(Load::short)
+}
+
 fn capacity(ladder: &LadderReport) -> Option<String> {
     let name = format!("{} at {} prompt tokens", ladder.model, ladder.prompt_tokens);
+    if let Some(knee) = ladder.knee.rate() {
+        let safe = ladder.safe_rate.map(|safe| format!("safe up to {safe}/s"));
+        let safe = safe.unwrap_or("no level meets the objectives".into());
+        return Some(format!("{name}: requests are answered as fast as they arrive up to {knee}/s; {safe}"));
+    }
     let knee = ladder.knee.concurrency()?;
     let why = match ladder.decided {
         None | Some(Decided::Gain { .. }) => format!("throughput stops growing at concurrency {knee}"),
@@ -125,18 +148,13 @@ fn capacity(ladder: &LadderReport) -> Option<String> {
     })
 }
 
-fn head(ladder: &LadderReport, concurrency: u32) -> Vec<String> {
-    vec![
-        ladder.target.to_string(),
-        ladder.model.to_string(),
-        ladder.prompt_tokens.to_string(),
-        concurrency.to_string(),
-    ]
+fn head(ladder: &LadderReport, load: Load) -> Vec<String> {
+    vec![ladder.target.to_string(), ladder.model.to_string(), ladder.prompt_tokens.to_string(), load.short()]
 }
 
 fn row(ladder: &LadderReport, level: &LevelSummary) -> Vec<String> {
     let (ttft, tpot) = (level.ttft_seconds, level.tpot_seconds);
-    let mut row = head(ladder, level.concurrency);
+    let mut row = head(ladder, level.load());
     row.push(format!("{}/{}", level.ok, level.requests.saturating_sub(level.ok)));
     row.push(millis(ttft, "p50", |p| p.p50));
     row.push(millis(ttft, "p95", |p| p.p95));
@@ -173,6 +191,10 @@ fn millis(percentiles: Option<Percentiles>, name: &str, value: impl Fn(&Percenti
 fn notes(level: &LevelSummary) -> String {
     let mut notes: Vec<String> =
         level.failures.iter().map(|(class, count)| format!("{count} {class}")).collect();
+    if let Some(offered) = level.offered {
+        notes.extend((offered.overflow > 0).then(|| format!("{} not sent", offered.overflow)));
+        notes.extend((offered.keeps_up == Some(false)).then(|| "falls behind".to_owned()));
+    }
     if level.incomplete {
         notes.push("incomplete".into());
     }
@@ -195,6 +217,7 @@ pub fn csv(named: &Named<'_>) -> Result<String, csv::Error> {
         "model",
         "prompt_tokens",
         "concurrency",
+        "rate",
         "requests",
         "ok",
         "failed",
@@ -226,8 +249,11 @@ fn csv_record(named: &Named<'_>, ladder: &LadderReport, level: &LevelSummary) ->
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let (ttft, tpot) = (level.ttft_seconds, level.tpot_seconds);
     let mut record = vec![named.sweep.to_owned(), named.started_at.to_owned()];
-    record.extend(head(ladder, level.concurrency));
+    let closed = level.offered.is_none().then(|| level.concurrency.to_string());
+    record.extend([ladder.target.to_string(), ladder.model.to_string(), ladder.prompt_tokens.to_string()]);
     record.extend([
+        closed.unwrap_or_default(),
+        number(level.rate().map(Rate::per_second)),
         level.requests.to_string(),
         level.ok.to_string(),
         level.requests.saturating_sub(level.ok).to_string(),

@@ -50,16 +50,22 @@ fn report() -> SweepReport {
         model: Arc::from("qwen3-8b"),
         prompt_tokens: 16_000,
         levels: vec![good, bad],
-        not_run: vec![NotRun { concurrency: 8, reason: "3 of 8 requests failed at concurrency 4".into() }],
+        not_run: vec![NotRun {
+            concurrency: 8,
+            rate: None,
+            reason: "3 of 8 requests failed at concurrency 4".into(),
+        }],
         knee: Knee::Found(1),
         decided: None,
         scaling: None,
         findings: vec![Found {
             finding: Finding::ClientSaturated,
             level: Some(4),
+            rate: None,
             evidence: BTreeMap::new(),
         }],
         safe_concurrency: Some(1),
+        safe_rate: None,
     };
     SweepReport { ladders: vec![ladder], result: SweepResult::Completed }
 }
@@ -80,6 +86,12 @@ fn the_table_reads_well() {
 #[test]
 fn markdown_is_a_markdown_table() {
     with_report(|named| insta::assert_snapshot!("markdown", table(named, Style::Markdown)));
+}
+
+#[test]
+fn a_bar_in_a_name_does_not_break_the_markdown_table() {
+    let row = |style: Style| style.row(vec!["a|b".to_owned()]);
+    assert_eq!((row(Style::Text), row(Style::Markdown)), (vec!["a|b".to_owned()], vec!["a\\|b".to_owned()]));
 }
 
 #[test]

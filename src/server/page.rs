@@ -133,7 +133,7 @@ fn write_cell(out: &mut String, cell: &CellStatus, now: DateTime<Utc>) -> fmt::R
         Text(&cell.model),
         Text(&cell.sweep),
         cell.prompt_tokens,
-        cell.concurrency,
+        cell.rate.map_or_else(|| cell.concurrency.to_string(), |rate| format!("{rate}/s")),
     )?;
     if cell.measured_at.is_none() {
         return out.write_str("<td colspan=\"7\">not measured yet</tr>\n");

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     analysis::{LevelSummary, Percentiles},
+    arrivals::Rate,
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -82,8 +83,10 @@ pub struct CellStatus {
     pub model: Arc<str>,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Requests in flight.
+    /// Requests in flight; at a rate, the most there may be.
     pub concurrency: u32,
+    /// Requests per second, in an open loop.
+    pub rate: Option<f64>,
     /// When the level ended; `None` before the first.
     #[serde(serialize_with = "instant_or_null")]
     pub measured_at: Option<DateTime<Utc>>,
@@ -137,13 +140,14 @@ impl CellStatus {
     /// A cell without a level yet.
     #[must_use]
     pub fn unmeasured(cell: &Cell) -> Self {
-        let Cell { sweep, target, model, prompt_tokens, concurrency } = cell.clone();
+        let Cell { sweep, target, model, prompt_tokens, concurrency, rate } = cell.clone();
         Self {
             sweep,
             target,
             model,
             prompt_tokens,
             concurrency,
+            rate: rate.map(Rate::per_second),
             measured_at: None,
             requests: 0,
             ok: 0,
@@ -176,6 +180,7 @@ impl CellStatus {
             && self.target == cell.target
             && self.model == cell.model
             && self.prompt_tokens == cell.prompt_tokens
+            && self.rate == cell.rate.map(Rate::per_second)
             && self.concurrency == cell.concurrency
     }
 }

@@ -95,6 +95,7 @@ fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 16_000,
         concurrency: 8,
+        rate: None,
     }
 }
 

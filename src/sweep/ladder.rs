@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     analysis::{Capacity, Decided, Examined, Found, Knee, LengthPoint, LevelSummary, Scaling, examine, knee},
+    arrivals::Rate,
     budget::{Exhausted, Order},
-    cell::Cell,
+    cell::{Cell, Load},
     config::ConnectionPolicy,
     measurement::FailureClass,
 };
@@ -42,6 +43,8 @@ pub struct LadderReport {
     pub decided: Option<Decided>,
     /// The load that is safe.
     pub safe_concurrency: Option<u32>,
+    /// The rate that is safe, in a ladder of rates.
+    pub safe_rate: Option<Rate>,
     /// The Universal Scalability Law fitted to the levels.
     pub scaling: Option<Scaling>,
     /// What the numbers mean.
@@ -51,30 +54,40 @@ pub struct LadderReport {
 /// A level that was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotRun {
-    /// Its concurrency.
+    /// Its concurrency; at a rate, the most requests in flight.
     pub concurrency: u32,
+    /// Its rate, in an open loop.
+    pub rate: Option<Rate>,
     /// Why, in words.
     pub reason: String,
+}
+
+impl NotRun {
+    /// What tells it apart from the other levels of its ladder.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        Load::of(self.concurrency, self.rate)
+    }
 }
 
 /// Why a climb ended before its last level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// A failure that every request would meet, at this concurrency.
-    Fatal(FailureClass, u32),
+    /// A failure that every request would meet, at this level.
+    Fatal(FailureClass, Load),
     /// Too many requests of a level failed.
     FailureRatio {
         /// How many failed.
         failed: u32,
         /// Of how many.
         requests: u32,
-        /// The level's concurrency.
-        concurrency: u32,
+        /// Which level.
+        level: Load,
     },
-    /// Every answer came whole, at this concurrency: there is no first token to time.
-    NotStreaming(u32),
-    /// Throughput stopped growing after this concurrency.
-    AfterKnee(u32),
+    /// Every answer came whole, at this level: there is no first token to time.
+    NotStreaming(Load),
+    /// More load brings nothing after this level.
+    AfterKnee(Load),
     /// The level would not fit into what may still be spent.
     Budget(Exhausted),
     /// The target asked to be left alone for so long, counted from then.
@@ -94,15 +107,14 @@ pub enum Cause {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Fatal(class, concurrency) => write!(f, "{class} at concurrency {concurrency}"),
-            Self::FailureRatio { failed, requests, concurrency } => {
-                write!(f, "{failed} of {requests} requests failed at concurrency {concurrency}")
+            Self::Fatal(class, level) => write!(f, "{class} at {level}"),
+            Self::FailureRatio { failed, requests, level } => {
+                write!(f, "{failed} of {requests} requests failed at {level}")
             }
-            Self::NotStreaming(concurrency) => write!(
-                f,
-                "the endpoint does not stream (seen at concurrency {concurrency}): only whole requests can be timed"
-            ),
-            Self::AfterKnee(knee) => write!(f, "throughput stopped growing after concurrency {knee}"),
+            Self::NotStreaming(level) => {
+                write!(f, "the endpoint does not stream (seen at {level}): only whole requests can be timed")
+            }
+            Self::AfterKnee(knee) => write!(f, "throughput stopped growing after {knee}"),
             Self::Budget(exhausted) => exhausted.fmt(f),
             Self::HeldOff(left) => {
                 write!(f, "the target asked to be left alone for {} more seconds", left.as_secs_f64().ceil())
@@ -129,19 +141,20 @@ pub(super) async fn climb(
 ) -> LadderReport {
     let sweep = run.sweep.clone();
     let target = prepared.endpoint.target().name.clone();
-    let cell = |concurrency| {
+    let cell = |(concurrency, rate)| {
         Arc::new(Cell {
             sweep: sweep.name.clone(),
             target: target.clone(),
             model: model.clone(),
             prompt_tokens,
             concurrency,
+            rate,
         })
     };
     let mut levels: Vec<LevelSummary> = Vec::new();
     let mut not_run = Vec::new();
-    for &concurrency in &sweep.concurrency {
-        let cell = cell(concurrency);
+    for load in sweep.loads() {
+        let cell = cell(load);
         let door = (prepared, gate);
         let admitted = match admit(run, door, &cell, stopped.take()).await {
             Ok(pass) if levels.is_empty() => {
@@ -155,7 +168,8 @@ pub(super) async fn climb(
         let _pass = match admitted {
             Ok(pass) => pass,
             Err(cause) => {
-                not_run.push(NotRun { concurrency, reason: cause.to_string() });
+                let (concurrency, rate) = load;
+                not_run.push(NotRun { concurrency, rate, reason: cause.to_string() });
                 stopped = Some(cause.clone());
                 run.send(Event::LevelNotRun { cell, cause }).await;
                 continue;
@@ -176,6 +190,7 @@ pub(super) async fn climb(
             governor: run.governor.clone(),
             gate: gate.clone(),
         };
+        let load = cell.load();
         let finished = level.run().await;
         let event = Event::LevelEnded {
             cell,
@@ -185,7 +200,7 @@ pub(super) async fn climb(
         run.send(event).await;
         levels.push(finished.summary);
         stopped = match finished.ended {
-            Some(Ended::Fatal(class)) => Some(Cause::Fatal(class, concurrency)),
+            Some(Ended::Fatal(class)) => Some(Cause::Fatal(class, load)),
             Some(Ended::Budget(exhausted)) => Some(Cause::Budget(exhausted)),
             Some(Ended::HeldOff) => Some(Cause::HeldOff(gate.held_off().unwrap_or_default())),
             None => guard(run, &levels),
@@ -214,6 +229,7 @@ pub(super) async fn climb(
         knee: capacity.knee,
         decided: capacity.decided,
         safe_concurrency: capacity.safe_concurrency,
+        safe_rate: capacity.safe_rate,
         scaling: capacity.scaling,
         findings,
     }
@@ -263,13 +279,13 @@ fn guard(run: &Run, levels: &[LevelSummary]) -> Option<Cause> {
     let failed = level.requests.saturating_sub(level.ok);
     if level.ok == 0 && failed > 0 && level.failures.keys().all(|class| *class == FailureClass::NotStreaming)
     {
-        return Some(Cause::NotStreaming(level.concurrency));
+        return Some(Cause::NotStreaming(level.load()));
     }
     let ratio = f64::from(failed) / f64::from(level.requests.max(1));
     if failed > 0 && ratio >= run.sweep.abort.failure_ratio {
-        let (requests, concurrency) = (level.requests, level.concurrency);
-        return Some(Cause::FailureRatio { failed, requests, concurrency });
+        return Some(Cause::FailureRatio { failed, requests: level.requests, level: level.load() });
     }
-    let knee = knee(levels).concurrency().filter(|_| run.sweep.abort.after_knee)?;
-    Some(Cause::AfterKnee(knee))
+    let knee = knee(levels);
+    let knee = knee.concurrency().map(Load::Concurrency).or(knee.rate().map(Load::Rate));
+    knee.filter(|_| run.sweep.abort.after_knee).map(Cause::AfterKnee)
 }

@@ -1,9 +1,13 @@
-//! One level: `concurrency` workers in a closed loop, each starting its next probe as soon as its last one ended.
+//! One level: `concurrency` workers in a closed loop, each starting its next probe as soon as its last one ended; or,
+//! at a rate, an open loop (`open`).
 //!
 //! Every worker's first probe is a warm-up and excluded, as is whatever is sent before all workers are at work.
 //! Workers start staggered over the length of one request, so that they neither hit the target as a wave nor
 //! run in lock-step. When the measured requests are all under way, idle workers send one filler each, so that
 //! the last measured ones still meet the level's load; fillers are cancelled when the last measured one ends.
+
+mod crew;
+mod open;
 
 use std::{
     sync::{
@@ -27,12 +31,12 @@ use super::{
     shot::{Prepared, Shots},
 };
 use crate::{
-    analysis::{FullWindow, LevelSummary, Sample, summarize},
+    analysis::{FullWindow, LevelSummary, Offered, Sample, summarize},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
     measurement::{FailureClass, GapSketch, Measurement},
-    probe::Lane,
+    probe::{Lane, Shot},
 };
 
 /// Longest time over which the starts of a level's workers are spread.
@@ -77,21 +81,31 @@ impl Level {
     pub(super) async fn run(self) -> Finished {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
-        let mut workers = JoinSet::new();
         let level = Arc::new(self);
-        let delays = delay::Watch::start();
-        for index in 0..concurrency {
-            workers.spawn(work(level.clone(), floor.clone(), index));
+        let delays = delay::Watch::start(concurrency);
+        if let Some(rate) = level.cell.rate {
+            open::run(&level, &floor, rate).await;
+        } else {
+            let mut workers = JoinSet::new();
+            for index in 0..concurrency {
+                let mut worker = Worker::new(&level, &floor);
+                workers.spawn(async move { worker.run(index).await });
+            }
+            join(&mut workers, &floor, level.halt.clone()).await;
         }
-        join(&mut workers, &floor, level.halt.clone()).await;
         let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
         let ended = floor.ended.get().cloned();
         // A level that the target ended is a failed one; only one that we ended says nothing.
         let by_us = matches!(ended, None | Some(Ended::Budget(_)));
-        let incomplete = by_us && floor.measured.load(Ordering::Relaxed) < level.settings.requests;
+        let incomplete = by_us && !floor.is_done();
         let mut summary = summarize(concurrency, &samples, floor.window(), None, incomplete);
-        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        if let Some(rate) = level.cell.rate {
+            let overflow = floor.refused.load(Ordering::Relaxed);
+            summary.offer(Offered::of(rate, level.settings.arrivals, overflow, &samples));
+        }
+        let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
         Finished { summary, delays: delays.sampled, ended }
     }
 }
@@ -127,6 +141,8 @@ struct Floor {
     started: AtomicU32,
     /// Measured requests that ended.
     measured: AtomicU32,
+    /// Arrivals that were not sent: too many were in flight.
+    refused: AtomicU32,
     /// How long to spread the starts over; known once the first probe ended, or from the level before.
     pace: watch::Sender<Option<Duration>>,
     /// Turns true when the last measured request ended, or nothing more may be measured.
@@ -147,6 +163,7 @@ impl Floor {
             warmups: AtomicU32::new(settings.warmup_requests.saturating_sub(concurrency)),
             started: AtomicU32::new(0),
             measured: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
             pace: watch::Sender::new(pace),
             over: watch::Sender::new(false),
             first_measured: OnceLock::new(),
@@ -176,9 +193,33 @@ impl Floor {
         let since = started.saturating_duration_since(self.epoch);
         let sample = Sample::of(measurement, since, role == Role::Measured);
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
-        if role == Role::Measured && self.measured.fetch_add(1, Ordering::AcqRel) + 1 >= self.requests {
+        if role == Role::Measured {
+            self.measured.fetch_add(1, Ordering::AcqRel);
+            self.end_if_done();
+        }
+    }
+
+    /// A measured request that is not sent.
+    fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::AcqRel);
+        self.end_if_done();
+    }
+
+    fn end_if_done(&self) {
+        if self.is_done() {
             self.over.send_replace(true);
         }
+    }
+
+    /// Whether nothing is left to be measured.
+    fn is_done(&self) -> bool {
+        let ended =
+            self.measured.load(Ordering::Acquire).saturating_add(self.refused.load(Ordering::Acquire));
+        ended >= self.requests
+    }
+
+    fn has_samples(&self) -> bool {
+        !self.samples.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn stop(&self, why: Ended) {
@@ -205,17 +246,6 @@ fn take(counter: &AtomicU32) -> bool {
     counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
 }
 
-async fn work(level: Arc<Level>, floor: Arc<Floor>, index: u32) {
-    let mut worker = Worker {
-        lane: Lane::new(level.endpoint.endpoint.clone(), level.settings.connection),
-        shots: Shots::new(&level.cell, &level.settings, &level.endpoint, level.gap_bounds.clone()),
-        halt: level.halt.clone(),
-        level,
-        floor,
-    };
-    worker.run(index).await;
-}
-
 struct Worker {
     level: Arc<Level>,
     floor: Arc<Floor>,
@@ -225,6 +255,16 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(level: &Arc<Level>, floor: &Arc<Floor>) -> Self {
+        Self {
+            lane: Lane::new(level.endpoint.endpoint.clone(), level.settings.connection),
+            shots: Shots::new(&level.cell, &level.settings, &level.endpoint, level.gap_bounds.clone()),
+            halt: level.halt.clone(),
+            level: level.clone(),
+            floor: floor.clone(),
+        }
+    }
+
     async fn run(&mut self, index: u32) {
         if !self.wait_for_turn(index).await {
             return;
@@ -235,7 +275,7 @@ impl Worker {
         while !self.halt.is_stopping() {
             filled |= role == Role::Filler;
             let started = Instant::now();
-            let Some((measurement, cold)) = self.probe(role).await else { break };
+            let Some((measurement, cold)) = self.probe(role, None).await else { break };
             self.settle(measurement, started, (role, cold), index).await;
             match self.floor.next_role(filled) {
                 Some(next) => role = next,
@@ -265,9 +305,9 @@ impl Worker {
         self.floor.ended.get().is_none()
     }
 
-    /// One probe, and whether it may have woken the model; `None` when it was a filler and is no longer needed, or may not
-    /// be paid for.
-    async fn probe(&mut self, role: Role) -> Option<(Measurement, bool)> {
+    /// One probe, at once or when it is due, and whether it may have woken the model; `None` when it was a filler and is no
+    /// longer needed, or may not be paid for.
+    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<(Measurement, bool)> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
@@ -282,7 +322,7 @@ impl Worker {
         let cold = self.level.gate.asks_cold(&self.level.cell.model, cold_after) && role == Role::WarmUp;
         let label = if cold { Role::Cold } else { role };
         let entry = self.level.register.enter(Errand::of(&self.level.cell, label));
-        let shot = loaded.as_shot();
+        let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
         let measurement = if role == Role::Filler {

@@ -284,6 +284,7 @@ impl Loaded<'_> {
             keep_text: false,
             gap_bounds: self.shots.gap_bounds.clone(),
             trace_id: self.shots.trace_id,
+            due: None,
         }
     }
 }

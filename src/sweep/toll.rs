@@ -85,10 +85,7 @@ impl Toll {
 /// The worst case of a whole level.
 pub(super) fn level(cell: &Cell, settings: &LevelSettings, target: &Target, governor: &Governor) -> Amount {
     let toll = Toll::new(cell, settings, target);
-    let requests = settings
-        .requests
-        .saturating_add(settings.warmup(cell.concurrency))
-        .saturating_add(LevelSettings::fillers(cell.concurrency));
+    let requests = settings.requests.saturating_add(settings.excluded(cell));
     toll.worst_case(f64::from(cell.prompt_tokens), governor).times(u64::from(requests))
 }
 
@@ -97,17 +94,18 @@ pub(super) fn cheapest<'a>(
     sweep: &'a Sweep,
     governor: &'a Governor,
 ) -> impl Iterator<Item = (Order, Amount)> + 'a {
-    let first = sweep.prompt_tokens.first().copied().zip(sweep.concurrency.first().copied());
+    let first = sweep.prompt_tokens.first().copied().zip(sweep.loads().next());
     let models =
         sweep.targets.iter().flat_map(|(target, models)| models.iter().map(move |model| (target, model)));
     models.filter_map(move |(target, model)| {
-        let (prompt_tokens, concurrency) = first?;
+        let (prompt_tokens, (concurrency, rate)) = first?;
         let cell = Cell {
             sweep: sweep.name.clone(),
             target: target.name.clone(),
             model: model.clone(),
             prompt_tokens,
             concurrency,
+            rate,
         };
         let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
         Some((order, level(&cell, &sweep.level, target, governor)))

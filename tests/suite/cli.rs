@@ -142,6 +142,41 @@ async fn sweep_exits_1_when_a_request_failed_and_names_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_cannot_be_written_is_a_failure() {
+    let server = Server::start(|_| {}).await;
+    let request = ["request", "--base-url", &server.base_url(), "--model", "fixed", "--max-tokens", "2"];
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_tokenprobe"))
+        .args(request)
+        .stdout(full)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the result cannot be written: No space left"), "{}", stderr(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_request_says_so() {
+    let server = Server::start(|_| {}).await;
+    let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_tokenprobe"))
+        .args(["request", "--base-url", &server.base_url(), "--model", "fixed+stall"])
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    while server.oracle.requests().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("interrupted after "), "{}", stderr(&output));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_sweep_prints_what_it_has_and_says_that_it_is_incomplete() {
     let server = Server::start(|_| {}).await;
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tokenprobe"));

@@ -119,7 +119,7 @@ async fn answer(State(seen): State<Seen>, request: Request) -> impl IntoResponse
     (StatusCode::OK, [("content-type", "text/event-stream")], STREAM.to_owned())
 }
 
-async fn probe(lane: &mut Lane) -> Measurement {
+pub async fn probe(lane: &mut Lane) -> Measurement {
     let second = Duration::from_secs(10);
     let shot = Shot {
         ask: Ask {
@@ -141,11 +141,12 @@ async fn probe(lane: &mut Lane) -> Measurement {
         keep_text: false,
         gap_bounds: Arc::new([]),
         trace_id: TraceId::random(),
+        due: None,
     };
     lane.probe(&shot).await
 }
 
-fn failure(measurement: &Measurement) -> (FailureClass, String, String) {
+pub fn failure(measurement: &Measurement) -> (FailureClass, String, String) {
     let failure = measurement.outcome.failure().unwrap();
     let subclass = failure.subclass.as_deref().unwrap_or_default().to_owned();
     (failure.class, subclass, failure.message.clone())

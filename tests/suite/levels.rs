@@ -64,13 +64,13 @@ async fn two_sweeps_never_load_one_target_at_once_unless_allowed_to() {
     }
 }
 
-struct Ran {
-    report: SweepReport,
-    probes: Vec<(Role, Measurement)>,
+pub(crate) struct Ran {
+    pub(crate) report: SweepReport,
+    pub(crate) probes: Vec<(Role, Measurement)>,
     not_run: Vec<String>,
 }
 
-fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
+pub(crate) fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
     let models = models.iter().map(|model| Arc::from(*model)).collect();
     let base_url = BaseUrl::parse(&server.base_url()).unwrap();
     let target = Arc::new(Target::ad_hoc(base_url, Protocol::OpenAiChat, models));
@@ -81,7 +81,7 @@ fn sweep(server: &Server, models: &[&str], concurrency: &[u32]) -> Sweep {
     sweep
 }
 
-async fn run(sweep: Sweep) -> Ran {
+pub(crate) async fn run(sweep: Sweep) -> Ran {
     let (_brake, halt) = brake();
     run_until(sweep, halt).await
 }
@@ -121,7 +121,7 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
 }
 
 /// Most requests the server had in hand at one instant.
-fn most_at_once(oracle: &Oracle) -> usize {
+pub(crate) fn most_at_once(oracle: &Oracle) -> usize {
     let seen = oracle.requests();
     let at_once = |instant| {
         let open = |other: &&tokenprobe::simulator::Seen| {

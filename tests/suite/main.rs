@@ -15,6 +15,7 @@
 )]
 
 mod archive;
+mod aws_platform;
 mod calibration;
 mod check;
 mod cli;
@@ -29,6 +30,7 @@ mod guard;
 mod harness;
 mod levels;
 mod on_demand;
+mod rates;
 mod readme;
 mod runaway;
 mod simulator;

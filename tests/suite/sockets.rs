@@ -84,6 +84,7 @@ async fn play(case: &Case, protocol: Protocol) -> Measurement {
         keep_text: true,
         gap_bounds: Arc::from([0.1]),
         trace_id: TraceId::random(),
+        due: None,
     };
     Lane::new(Arc::new(endpoint), ConnectionPolicy::Reuse).probe(&shot).await
 }

@@ -126,6 +126,7 @@ async fn probe(lane: &mut Lane) -> Measurement {
         keep_text: true,
         gap_bounds: Arc::from([1.0]),
         trace_id: TraceId::random(),
+        due: None,
     };
     lane.probe(&shot).await
 }

@@ -39,6 +39,7 @@ impl Request {
                 keep_text: false,
                 gap_bounds: Arc::from([]),
                 trace_id: TraceId::random(),
+                due: None,
             };
             let measurement = lane.probe(&shot).await;
             // A server that refuses to count tokens is asked once more, without.

@@ -31,6 +31,22 @@ fn load_counts_warmup_and_filler_of_every_worker() {
 }
 
 #[test]
+fn a_ladder_of_rates_takes_as_long_as_its_arrivals() {
+    let plan = plan(
+        "every = \"1h\"\nprompt_tokens = [1000]\nload = { rate = [\"1/s\", \"4/s\"] }\nrequests_per_level = 40\nmax_tokens = 100\n",
+    );
+    let sweep = &plan.sweeps[0];
+    // Two models, two rates: one ahead, 10 to warm up, 40, 10 fillers.
+    assert_eq!(sweep.run.requests, 4 * 61);
+    assert_eq!(sweep.scheduled, Duration::from_secs(2 * (50 + 50 / 4)) + Duration::from_secs(1));
+    assert_eq!(sweep.rounds, 8);
+    assert!(
+        plan.to_string().contains("rate           1/s, 4/s: poisson arrivals, 256 in flight at most"),
+        "{plan}"
+    );
+}
+
+#[test]
 fn runs_per_day_of_rare_and_of_frequent_schedules() {
     let grid = "prompt_tokens = [1]\nconcurrency = [1]\n";
     let check = |schedule: &str, expected: f64| {
@@ -46,6 +62,9 @@ fn runs_per_day_of_rare_and_of_frequent_schedules() {
 fn a_run_that_cannot_fit_warns() {
     let long = plan("every = \"1m\"\nprompt_tokens = [32000]\nconcurrency = [1]\nrequests_per_level = 500\n");
     assert!(long.warnings[0].contains("cannot end within its interval of 1m"), "{:?}", long.warnings);
+    let slow = "prompt_tokens = [1]\nload = { rate = \"1/m\" }\nrequests_per_level = 100\n";
+    let slow = plan(&format!("every = \"1h\"\n{slow}"));
+    assert!(slow.warnings[0].contains("cannot end within its interval of 1h"), "{:?}", slow.warnings);
     let short = plan("every = \"1h\"\nprompt_tokens = [1000]\nconcurrency = [1]\n");
     assert_eq!(short.warnings, [""; 0]);
 }

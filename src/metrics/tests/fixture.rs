@@ -75,7 +75,13 @@ pub(super) fn cell() -> Cell {
         model: "org/model:1".into(),
         prompt_tokens: 1000,
         concurrency: 8,
+        rate: None,
     }
+}
+
+/// A cell of an open loop.
+pub(super) fn at_rate() -> Cell {
+    Cell { sweep: "open".into(), rate: "2.5/s".parse().ok(), ..cell() }
 }
 
 pub(super) const fn ms(millis: u64) -> Duration {

@@ -47,6 +47,11 @@ fn credentials() {
             r#"{"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
             "auth/expired",
         ),
+        (
+            400,
+            r#"{"error":{"message":"No connected db.","type":"no_db_connection","param":null,"code":"400"}}"#,
+            "auth/invalid_key",
+        ),
         (400, r#"{"error":"invalid_grant","error_description":"Token has been revoked"}"#, "auth/revoked"),
         (400, r#"{"error":"invalid_grant"}"#, "auth/expired"),
         (

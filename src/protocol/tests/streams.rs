@@ -186,6 +186,8 @@ fn token_counts_come_from_where_the_server_puts_them() {
             &["usage_zero_distrusted", "prompt_cached"],
         ),
         (vec![usage("null")], 2, "chunk_count", &["usage_missing"]),
+        // No answer has so many.
+        (vec![usage(r#"{"completion_tokens":4000000000}"#)], 2, "chunk_count", &["usage_missing"]),
         (vec![usage(two), usage(two)], 2, "usage", &[]),
         (vec![usage(r#"{"completion_tokens":3}"#)], 3, "usage", &[]),
         (vec![usage(r#"{"completion_tokens":4}"#)], 4, "usage", &["multi_token_chunks"]),
