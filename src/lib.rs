@@ -55,7 +55,8 @@
 //! - **Failures.** A probe that fails is a measurement like any other: it enters no latency histogram except the
 //!   request duration's, and it stays in every denominator. Nothing is retried inside a measurement, with one
 //!   exception: a request that met an idle connection which the server had closed goes out once more, on the same
-//!   clock. A probe that is cancelled by shutdown is counted nowhere.
+//!   clock. A probe that we cancel ourselves (shutdown, a filler no longer needed, a lost
+//!   lease) is no measurement; it is counted as cancelled.
 //! - **Deadlines.** Connect, headers, first token, stall between tokens, total. Comments, pings, role-only and empty
 //!   frames do not put off the first token's.
 //! - **Load.** A closed loop: as many workers as the level's concurrency, each starting its next probe when its last

@@ -120,6 +120,9 @@ pub struct Budget {
     pub max_in_flight: u32,
 }
 
+/// Servers that put models to sleep do so after five minutes or more of nothing.
+const COLD_AFTER: Duration = Duration::from_secs(10 * 60);
+
 /// Caps of one target or sweep: the most of a unit over a period.
 pub type Limits = Vec<(Unit, Period, f64)>;
 
@@ -173,6 +176,10 @@ pub struct Target {
     pub allow_overlap: bool,
     /// Most requests in flight, over all sweeps.
     pub max_in_flight: Option<u32>,
+    /// How long a model must have been left alone for its next probe to count as a cold one.
+    pub cold_after: Duration,
+    /// Asked before a model is probed: only one that the answer names is not woken by that.
+    pub awake_url: Option<BaseUrl>,
     /// What models cost, where that is known.
     pub prices: BTreeMap<Arc<str>, Price>,
     /// What may be spent here.
@@ -390,6 +397,8 @@ impl Target {
             tls: TlsTrust::default(),
             allow_overlap: false,
             max_in_flight: None,
+            cold_after: COLD_AFTER,
+            awake_url: None,
             prices: BTreeMap::new(),
             budget: Limits::new(),
         }

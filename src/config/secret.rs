@@ -67,6 +67,8 @@ struct Held {
     former: Vec<SecretString>,
     stamp: Option<Stamp>,
     padded: bool,
+    /// Whether the file could not be used when it was last looked at, which was told.
+    lost: bool,
 }
 
 /// What tells that a file has changed.
@@ -125,7 +127,13 @@ impl Secret {
     /// A room for a value that is issued while the program runs and changes: empty at first.
     #[must_use]
     pub fn issued() -> Self {
-        let held = Held { value: SecretString::default(), former: Vec::new(), stamp: None, padded: false };
+        let held = Held {
+            value: SecretString::default(),
+            former: Vec::new(),
+            stamp: None,
+            padded: false,
+            lost: false,
+        };
         Self::with(Source::Issued, held, true)
     }
 
@@ -208,18 +216,23 @@ impl Held {
             former: Vec::new(),
             stamp,
             padded,
+            lost: false,
         })
     }
 
     fn refresh(&mut self, path: &Path) {
-        let current = stamp(path).ok();
-        if current.is_none() || current == self.stamp {
+        if stamp(path).is_ok_and(|current| Some(current) == self.stamp) {
+            self.lost = false;
             return;
         }
         let Some(fresh) = read(path).ok().and_then(|(value, stamp)| Self::new(&value, Some(stamp))) else {
+            // In the midst of a rotation this is met for a moment, too.
+            if !std::mem::replace(&mut self.lost, true) {
+                tracing::warn!(file = %path.display(), "a secret's file is gone or empty: its last value stays in use");
+            }
             return;
         };
-        (self.stamp, self.padded) = (fresh.stamp, fresh.padded);
+        (self.stamp, self.padded, self.lost) = (fresh.stamp, fresh.padded, false);
         self.replace(fresh.value);
     }
 

@@ -32,19 +32,19 @@ const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
 const PER_ENGINE_CELL: usize = 4 + 1;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, nine reasons of `level_skips_total`,
 /// and as many findings as there are names for.
-const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
+const PER_LADDER: usize = 2 + 4 + 9 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
-/// `up` of a target and model, `failing` by error class, three `rate_limit*` by unit, and by role
+/// `up` and the time of the cold probe of a target and model, `failing` by error class, three `rate_limit*` by unit, and by role
 /// `probe_attempts_total` and `probe_results_total`.
 const PER_MODEL: usize =
-    1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len());
+    2 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len());
 /// `connection_phase_seconds`: three phases, 13 bounds.
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
-/// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
-const PER_SWEEP: usize = 3 + 5 + 4 + 3;
+/// Three results of `sweep_runs_total`, six reasons of `sweep_skips_total`, four timestamps, three durations.
+const PER_SWEEP: usize = 3 + 6 + 4 + 3;
 /// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, leadership and its
 /// failed requests, build, two of the reload, seven of the process.
 const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 2 + 1 + 2 + 7;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{
     ClientCertificate, Credential, HttpVersion, Target, TlsTrust, budget, credential,
     diagnostic::Placed,
-    file::{Base, Concurrency, FilePath, Flag, MetricsUrl, Model, Name, Text},
+    file::{Base, Concurrency, FilePath, Flag, MetricsUrl, Model, Name, PositiveDuration, Text},
     secret::{Environment, Secret, SecretError, check_certificates, check_private_key},
     section::{Section, kind},
     written_secret::written_secret,
@@ -76,6 +76,10 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     let tls = tls(&section, surroundings);
     let allow_overlap = section.value::<Flag>("allow_overlap").is_some_and(|flag| flag.value.0);
     let max_in_flight = section.value::<Concurrency>("max_in_flight").map(|most| most.value.0);
+    let cold_after =
+        section.value::<PositiveDuration>("cold_after").map_or(super::COLD_AFTER, |after| after.value.0);
+    mask_url(&section, "awake_url");
+    let awake_url = section.value::<Base>("awake_url").map(|url| url.value.0);
     let prices = budget::prices(&section, models.as_deref().unwrap_or_default());
     let limits = budget::limits(&section);
     if let (Some(name), Some(models)) = (&name, &models) {
@@ -105,6 +109,8 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
         tls,
         allow_overlap,
         max_in_flight,
+        cold_after,
+        awake_url,
         prices,
         budget: limits,
     };

@@ -45,6 +45,7 @@ struct SharedMetrics {
     output_tokens: Counter,
     reasoning_tokens: Counter,
     up: Gauge,
+    cold_ttft: Gauge,
     failing: Vec<(FailureClass, Gauge)>,
     allowances: Vec<Allowance>,
     phases: Vec<(Phase, Histogram)>,
@@ -111,6 +112,13 @@ impl CellMetrics {
     /// none of its latencies.
     pub fn observe_excluded(&self, measurement: &Measurement) {
         self.shared.observe(measurement);
+    }
+
+    /// Shows how long a probe took that may have woken the model; it is counted by [`Self::observe_excluded`].
+    pub fn observe_cold(&self, measurement: &Measurement) {
+        if let Some(time) = measurement.timeline.first_token().filter(|_| measurement.is_ok()) {
+            self.shared.cold_ttft.set(Some(time.as_secs_f64()));
+        }
     }
 
     /// Counts requests of a rate that were due and not sent.
@@ -214,6 +222,7 @@ impl SharedMetrics {
             output_tokens: metrics.output_tokens.child(&model),
             reasoning_tokens: metrics.reasoning_tokens.child(&model),
             up: metrics.up.child(&endpoint),
+            cold_ttft: metrics.cold_ttft.child(&endpoint),
             failing: failing.collect(),
             allowances: allowances.collect(),
             phases: phases.collect(),

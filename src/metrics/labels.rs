@@ -192,6 +192,8 @@ named! {
         Paused = "paused",
         /// Another replica probes.
         Standby = "standby",
+        /// It passed by while the machine slept or was too busy, or by a clock that was set ahead.
+        Late = "late",
     }
 }
 
@@ -212,6 +214,10 @@ named! {
         Quiet = "quiet",
         /// Paused by hand.
         Paused = "paused",
+        /// The model fails already where it is asked least of.
+        LighterFails = "lighter_fails",
+        /// The model sleeps and is not to be woken.
+        Asleep = "asleep",
     }
 }
 

@@ -127,8 +127,8 @@ impl Layout {
             + self.engine_cells.len() * (Part::ALL.len() + 1)
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            // `up`, `failing`, three gauges by unit of a rate limit, attempts and results.
-            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
+            // `up`, the cold one, `failing`, three gauges by unit of a rate limit, attempts and results.
+            + self.keys::<Endpoint>().len() * (2 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
             + self.objective_limits().len()
             + self.objective_ratios().len()
             + self.targets().len() * per_target

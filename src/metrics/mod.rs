@@ -79,6 +79,7 @@ pub struct Metrics {
     level_skips: Family<(Ladder, LevelSkip), Counter>,
     up: Family<Endpoint, Gauge>,
     failing: Family<(Endpoint, FailureClass), Gauge>,
+    cold_ttft: Family<Endpoint, Gauge>,
     connection_phase: Family<(Arc<str>, Phase), Histogram>,
     rate_limit: Family<(Endpoint, RateLimitUnit), Gauge>,
     rate_limit_remaining: Family<(Endpoint, RateLimitUnit), Gauge>,
@@ -150,6 +151,7 @@ impl Metrics {
             level_skips: Family::new(&names::LEVEL_SKIPS),
             up: Family::new(&names::UP),
             failing: Family::new(&names::FAILING),
+            cold_ttft: Family::new(&names::COLD_TTFT),
             connection_phase: Family::new(&names::CONNECTION_PHASE),
             rate_limit: Family::new(&names::RATE_LIMIT),
             rate_limit_remaining: Family::new(&names::RATE_LIMIT_REMAINING),
@@ -372,6 +374,7 @@ impl Metrics {
         lay_out(&self.reasoning_tokens, &models);
         let endpoints = layout.keys::<Endpoint>();
         lay_out(&self.up, &endpoints);
+        lay_out(&self.cold_ttft, &endpoints);
         lay_out(&self.failing, &times(&endpoints, FailureClass::ALL));
         let errands = times(&endpoints, Role::ALL);
         lay_out(&self.probe_attempts, &errands);
@@ -468,6 +471,7 @@ impl Metrics {
             &self.level_skips,
             &self.up,
             &self.failing,
+            &self.cold_ttft,
             &self.connection_phase,
             &self.rate_limit,
             &self.rate_limit_remaining,

@@ -8,6 +8,7 @@
 //! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` and `scrape` ask, outside
 //! of any measurement, which models there are and what the engine says of itself.
 
+mod awake;
 mod bell;
 mod catalogue;
 mod certificate;

@@ -103,6 +103,10 @@ pub enum Cause {
     Quiet,
     /// Paused by hand.
     Paused,
+    /// The model fails already where it is asked least of.
+    LighterFails,
+    /// The model sleeps, or nobody knows, and is not to be woken.
+    Asleep(String),
     /// The whole run was told to stop.
     Stopped,
 }
@@ -118,6 +122,8 @@ impl Cause {
             | Self::HeldOff(_)
             | Self::Quiet
             | Self::Paused
+            | Self::LighterFails
+            | Self::Asleep(_)
             | Self::Stopped => false,
         }
     }
@@ -140,6 +146,10 @@ impl std::fmt::Display for Cause {
             }
             Self::Quiet => f.write_str("quiet hours"),
             Self::Paused => f.write_str("paused"),
+            Self::LighterFails => {
+                f.write_str("the model fails already at shorter prompts and the lowest concurrency")
+            }
+            Self::Asleep(why) => write!(f, "not woken: {why}"),
             Self::Stopped => f.write_str("stopped"),
         }
     }
@@ -151,6 +161,7 @@ pub(super) async fn climb(
     door: (&Prepared, &Gate),
     (model, prompt_tokens): (&Arc<str>, u32),
     other_lengths: &[LengthPoint],
+    mut stopped: Option<Cause>,
 ) -> LadderReport {
     let sweep = run.sweep.clone();
     let mut climb = Climb {
@@ -162,7 +173,6 @@ pub(super) async fn climb(
         not_run: Vec::new(),
         control: None,
     };
-    let mut stopped: Option<Cause> = None;
     for rung in sweep.loads() {
         let is_first = climb.levels.is_empty();
         let pass = match climb.admit(rung, stopped.take()).await {

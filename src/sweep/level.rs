@@ -315,8 +315,8 @@ impl Worker {
         while !self.halt.is_stopping() {
             filled |= role == Role::Filler;
             let started = Instant::now();
-            let Some(measurement) = self.probe(role, None).await else { break };
-            self.settle(measurement, started, role, index).await;
+            let Some((measurement, cold)) = self.probe(role, None).await else { break };
+            self.settle(measurement, started, (role, cold), index).await;
             match self.floor.next_role(filled) {
                 Some(next) => role = next,
                 None => break,
@@ -345,9 +345,9 @@ impl Worker {
         self.floor.ended.get().is_none()
     }
 
-    /// One probe, at once or when it is due; `None` when it was a filler and is no longer needed, or may not be paid
-    /// for.
-    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<Measurement> {
+    /// One probe, at once or when it is due, and whether it may have woken the model; `None` when it was a filler and is no
+    /// longer needed, or may not be paid for.
+    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<(Measurement, bool)> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
@@ -358,7 +358,10 @@ impl Worker {
                 return None;
             }
         };
-        let entry = self.level.register.enter(Errand::of(&self.level.cell, self.level.told(role)));
+        let cold_after = self.level.endpoint.endpoint.target().cold_after;
+        let cold = self.level.gate.asks_cold(&self.level.cell.model, cold_after) && role == Role::WarmUp;
+        let label = if cold { Role::Cold } else { self.level.told(role) };
+        let entry = self.level.register.enter(Errand::of(&self.level.cell, label));
         let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
@@ -376,11 +379,17 @@ impl Worker {
         entry.ended(&measurement);
         let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
-        Some(measurement)
+        Some((measurement, cold))
     }
 
     /// Takes note of a measurement and passes it on.
-    async fn settle(&mut self, measurement: Measurement, started: Instant, role: Role, index: u32) {
+    async fn settle(
+        &mut self,
+        measurement: Measurement,
+        started: Instant,
+        (role, cold): (Role, bool),
+        index: u32,
+    ) {
         if role == Role::WarmUp && self.shots.learn(&measurement) {
             // The target refused a field we can do without: it is not asked again.
             return;
@@ -403,6 +412,7 @@ impl Worker {
         } else if held_off {
             self.floor.stop(Ended::HeldOff);
         }
+        let role = if cold && role == Role::WarmUp { Role::Cold } else { role };
         let trace_id = self.shots.trace_id();
         let event = Event::Probed {
             cell: self.level.cell.clone(),

@@ -206,11 +206,15 @@ impl Run {
             let Some(turn) = gate.turn(&mut self.halt).await else { break };
             for model in &models {
                 let mut lengths = Vec::new();
+                let mut stopped = asleep(&prepared, model).await;
                 for prompt_tokens in self.sweep.prompt_tokens.clone() {
                     let place = (&prepared, &gate);
                     let wanted = (model, prompt_tokens);
-                    let report = ladder::climb(&mut self, place, wanted, &lengths).await;
+                    let report = ladder::climb(&mut self, place, wanted, &lengths, stopped.clone()).await;
                     let lowest = report.levels.first();
+                    if stopped.is_none() && fails_unloaded(&report, &self.sweep) {
+                        stopped = Some(Cause::LighterFails);
+                    }
                     lengths.extend(lowest.and_then(|level| LengthPoint::of(level, prompt_tokens)));
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
                     ladders.push(report);
@@ -233,6 +237,23 @@ impl Run {
         // The listener going away is no reason to stop measuring.
         let _ = self.events.send(event).await;
     }
+}
+
+/// Why a model must not be asked because it would be woken by that; `None` when it is up.
+async fn asleep(prepared: &Prepared, model: &str) -> Option<Cause> {
+    match prepared.endpoint.is_awake(model).await {
+        Ok(true) => None,
+        Ok(false) => Some(Cause::Asleep("awake_url does not name it".into())),
+        Err(why) => Some(Cause::Asleep(why)),
+    }
+}
+
+/// Whether a model fails as far as the sweep tolerates, at the lowest level of a ladder: it will not fare better with more
+/// to do.
+fn fails_unloaded(report: &LadderReport, sweep: &Sweep) -> bool {
+    let Some(level) = report.levels.first().filter(|level| !level.incomplete) else { return false };
+    let failed = level.requests.saturating_sub(level.ok);
+    failed > 0 && f64::from(failed) / f64::from(level.requests.max(1)) >= sweep.abort.failure_ratio
 }
 
 /// Whether the next request would fail the same way, so that asking again only costs.
