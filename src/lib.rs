@@ -65,7 +65,9 @@
 //!   than a bound; who arrives beyond it is not sent and counted.
 //! - **Prompts.** Every prompt begins with a fresh nonce, so that no prefix cache can answer it.
 //! - **The prober itself.** A timer that runs while probing measures how late this process is scheduled; a level is
-//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more.
+//!   `client_saturated` when that delay is more than 5% of its median time to first token, or 5 ms if that is more: in
+//!   one of twenty samples, or, where the kernel's account says that others took the core, more than half of that in
+//!   one of a hundred.
 
 pub mod cli;
 pub mod daemon;

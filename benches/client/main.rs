@@ -1,6 +1,7 @@
 //! End to end: how far tokenprobe's times are from the truth under load, and what measuring costs.
 //!
-//! `cargo bench --bench client` takes about five minutes; `-- --quick` about half of one.
+//! `cargo bench --bench client` takes about five minutes; `-- --quick` about half of one. What is asked of tokenprobe stands
+//! below the table, beside what was measured.
 //!
 //! # Method
 //!
@@ -31,6 +32,7 @@
 
 mod floor;
 mod host;
+mod limits;
 mod record;
 mod server;
 mod subject;
@@ -43,6 +45,7 @@ use clap::{Args, Parser, Subcommand};
 
 use self::{
     host::{Host, RealTime},
+    limits::Limits,
     server::Script,
     summary::Figures,
 };
@@ -169,6 +172,7 @@ fn report(plan: &Plan) -> io::Result<()> {
     let runs = plan.runs.unwrap_or(runs);
     println!("{}", host.describe());
     println!("medians of {runs}; prompts of about {} tokens\n\n{}", plan.prompt_tokens, Figures::HEADINGS);
+    let mut verdicts = Vec::new();
     for &concurrency in levels {
         let needed = u64::from(concurrency) + 64;
         if host::open_files().is_some_and(|limit| limit < needed) {
@@ -180,10 +184,18 @@ fn report(plan: &Plan) -> io::Result<()> {
             floor.push(run(&host, plan, concurrency, "floor")?);
             subject.push(run(&host, plan, concurrency, "tokenprobe")?);
         }
-        let floor = Figures::median(&floor);
+        let (floor, subject) = (Figures::median(&floor), Figures::median(&subject));
         println!("{}", floor.row(concurrency, "floor", &floor));
-        println!("{}", Figures::median(&subject).row(concurrency, "tokenprobe", &floor));
+        println!("{}", subject.row(concurrency, "tokenprobe", &floor));
+        let of_level = Limits::at(concurrency).verdicts(&subject, &floor);
+        verdicts.extend(of_level.into_iter().map(|verdict| (concurrency, verdict)));
     }
+    println!("\nconcurrency  figure of tokenprobe");
+    for (concurrency, verdict) in &verdicts {
+        println!("{concurrency:>11}  {verdict}");
+    }
+    let held = verdicts.iter().filter(|(_, verdict)| verdict.holds()).count();
+    println!("{held} of {} within their limits", verdicts.len());
     Ok(())
 }
 

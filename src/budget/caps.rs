@@ -29,6 +29,11 @@ impl Money {
         Self((units * NANOS_PER_UNIT).ceil() as u64)
     }
 
+    /// Another amount made of its billionths.
+    pub(super) fn map(self, change: impl FnOnce(u64) -> u64) -> Self {
+        Self(change(self.0))
+    }
+
     /// In units of the currency.
     #[must_use]
     pub fn units(self) -> f64 {

@@ -3,17 +3,68 @@
 //! The door through which the wall clock reaches the ledger. A reservation that is dropped before its probe was sent
 //! gives back what it held; one whose probe was sent and whose end nobody saw counts in full.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use chrono::{DateTime, Utc};
 
-use super::{Amount, Caps, Exhausted, Ledger, Order, Remaining, Spent};
+use super::{Amount, Caps, Exhausted, Ledger, Order, Remaining, Spent, Unit};
 
 /// Guards the caps; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Governor {
     ledger: Arc<Mutex<Ledger>>,
+    dearness: Arc<Mutex<BTreeMap<(Arc<str>, Arc<str>), Dearness>>>,
     clock: fn() -> DateTime<Utc>,
+}
+
+/// Models whose dearness is kept: reloads under ever new names must not fill the memory.
+const DEARNESSES_MAX: usize = 10_000;
+
+/// How many times as dear as estimated the dearest answer was, in hundredths; 1 at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dearness {
+    tokens: u64,
+    cost: u64,
+}
+
+/// Dearness is counted in these.
+const HUNDREDTHS: u64 = 100;
+
+impl Default for Dearness {
+    fn default() -> Self {
+        Self { tokens: HUNDREDTHS, cost: HUNDREDTHS }
+    }
+}
+
+impl Dearness {
+    /// An estimate made as dear.
+    #[must_use]
+    pub fn of(self, estimate: Amount) -> Amount {
+        let dearer = |amount: u64, by: u64| amount.saturating_mul(by).div_ceil(HUNDREDTHS);
+        Amount {
+            requests: estimate.requests,
+            tokens: dearer(estimate.tokens, self.tokens),
+            cost: estimate.cost.map(|nanos| dearer(nanos, self.cost)),
+        }
+    }
+
+    /// What it is once `used` was seen where `held` had been reckoned with, this dearness included.
+    fn after(self, held: Amount, used: Amount) -> Self {
+        let by = |known: u64, held: u64, used: u64| {
+            if used <= held {
+                return known;
+            }
+            known.saturating_mul(used).div_ceil(held.max(1)).max(known)
+        };
+        let nanos = |amount: Amount| amount.in_unit(Unit::Cost);
+        Self {
+            tokens: by(self.tokens, held.tokens, used.tokens),
+            cost: by(self.cost, nanos(held), nanos(used)),
+        }
+    }
 }
 
 /// An amount held for one probe.
@@ -37,7 +88,7 @@ impl Governor {
     /// The same by another clock.
     #[must_use]
     pub fn with_clock(caps: Caps, clock: fn() -> DateTime<Utc>) -> Self {
-        Self { ledger: Arc::new(Mutex::new(Ledger::new(caps))), clock }
+        Self { ledger: Arc::new(Mutex::new(Ledger::new(caps))), dearness: Arc::default(), clock }
     }
 
     /// No caps: for what a person starts by hand and watches.
@@ -66,6 +117,32 @@ impl Governor {
     /// The cap that it would pass.
     pub fn covers(&self, order: &Order, amount: Amount) -> Result<(), Exhausted> {
         self.ledger().covers(order, amount, self.now())
+    }
+
+    /// How much dearer than estimated the model's answers have come out.
+    #[must_use]
+    pub fn dearness(&self, target: &Arc<str>, model: &Arc<str>) -> Dearness {
+        let known = self.dearnesses();
+        known.get(&(target.clone(), model.clone())).copied().unwrap_or_default()
+    }
+
+    /// A probe for which `held` was held came to `used`: from now on others like it are held at least as dear. It survives
+    /// reloads, so that nobody gets a first surprise twice.
+    pub fn learn(&self, target: &Arc<str>, model: &Arc<str>, held: Amount, used: Amount) {
+        let mut known = self.dearnesses();
+        let key = (target.clone(), model.clone());
+        let dearness = known.get(&key).copied().unwrap_or_default();
+        let learned = dearness.after(held, used);
+        if learned == dearness || (known.len() >= DEARNESSES_MAX && !known.contains_key(&key)) {
+            return;
+        }
+        tracing::warn!(%target, %model, held = held.tokens, used = used.tokens,
+            "uses more tokens than its requests can: budgets reckon with that from now on");
+        known.insert(key, learned);
+    }
+
+    fn dearnesses(&self) -> MutexGuard<'_, BTreeMap<(Arc<str>, Arc<str>), Dearness>> {
+        self.dearness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Goes over to other caps; what was spent stays spent.

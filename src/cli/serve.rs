@@ -38,6 +38,9 @@ pub(super) struct ServeArgs {
     /// Allow POST /-/reload and POST /api/v1/sweeps/NAME/run
     #[arg(long = "web.enable-lifecycle")]
     lifecycle: bool,
+    /// Allow GET /probe?target=NAME&model=MODEL, which sends one probe
+    #[arg(long = "web.enable-probe")]
+    probes: bool,
     /// Probe this share only: shard I (from 0) of N, by target and model
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
@@ -85,6 +88,7 @@ pub(super) async fn run(args: ServeArgs) -> ExitCode {
     }
     let options = Options {
         lifecycle: args.lifecycle,
+        probes: args.probes,
         web,
         auto_reload: args.auto_reload,
         shard: args.shard,

@@ -331,6 +331,29 @@ impl Config {
         self.sweeps.iter().find(|sweep| sweep.name.as_ref() == name)
     }
 
+    /// What a probe on demand of a configured target and model asks: what the first sweep asks that names them, at its
+    /// shortest prompt; `None` when they are not configured.
+    #[must_use]
+    pub fn demanded(&self, target: &str, model: &str) -> Option<(Cell, LevelSettings)> {
+        const PROMPT_TOKENS: u32 = 100;
+        let target = self.target(target)?;
+        let model = target.models.iter().find(|known| known.as_ref() == model)?;
+        let names = |sweep: &&Arc<Sweep>| {
+            sweep.targets.iter().any(|(each, models)| each.name == target.name && models.contains(model))
+        };
+        let sweep = self.sweeps.iter().find(names);
+        let shortest = sweep.and_then(|sweep| sweep.prompt_tokens.first().copied());
+        let cell = Cell {
+            sweep: Arc::default(),
+            target: target.name.clone(),
+            model: model.clone(),
+            prompt_tokens: shortest.unwrap_or(PROMPT_TOKENS),
+            concurrency: 1,
+            rate: None,
+        };
+        Some((cell, sweep.map(|sweep| sweep.level.clone()).unwrap_or_default()))
+    }
+
     /// Every credential it holds.
     #[must_use]
     pub fn secrets(&self) -> Vec<Secret> {

@@ -9,6 +9,7 @@ mod heartbeat;
 mod history;
 mod leadership;
 mod observer;
+mod on_demand;
 mod reload;
 mod state;
 mod watcher;
@@ -65,6 +66,8 @@ pub struct Daemon {
 pub struct Options {
     /// Whether requests may change anything.
     pub lifecycle: bool,
+    /// Whether `/probe` sends probes.
+    pub probes: bool,
     /// TLS and credentials of the HTTP surface.
     pub web: Web,
     /// Whether to reload when the configuration file changes.
@@ -103,6 +106,7 @@ impl Daemon {
             readiness: readiness.subscribe(),
             commands: sender,
             lifecycle: options.lifecycle,
+            probes: options.probes,
             web: options.web,
         };
         let Options { auto_reload, shard, election, .. } = options;

@@ -227,6 +227,12 @@ impl Observer {
     }
 
     /// Counts what a probe cost, where a price is known and the server told its tokens.
+    /// A probe that somebody asked for ended.
+    pub(super) fn demanded(&self, cell: &Cell, measurement: &Measurement) {
+        self.charge(cell, measurement);
+        tracing::info!(target = %cell.target, model = %cell.model, ok = measurement.is_ok(), "probed on demand");
+    }
+
     fn charge(&self, cell: &Cell, measurement: &Measurement) {
         let endpoint = Endpoint::from(cell);
         let Some(price) = self.prices.get(&endpoint) else { return };

@@ -11,7 +11,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::{Id, JoinSet},
     time::{Instant, sleep, timeout},
 };
@@ -23,6 +23,7 @@ use super::{
     history::History,
     leadership::{Leadership, Leave},
     observer::Observer,
+    on_demand::OnDemand,
     watcher::Changes,
 };
 use crate::{
@@ -30,8 +31,11 @@ use crate::{
     config::{Config, Shard, Sweep},
     election::Notice,
     metrics::{SkipReason, SweepResult as SweepResultLabel},
-    server::{Command, Readiness, RunAnswer},
-    sweep::{Brake, Event, Fleet, Halt, Register, Run, Stop, SweepReport, SweepResult, affordable, brake},
+    server::{Command, Demanded, Readiness, RunAnswer},
+    sweep::{
+        Brake, Demand, Event, Fleet, Halt, Means, Register, Run, Stop, SweepReport, SweepResult, affordable,
+        brake,
+    },
 };
 
 /// Events that may wait for the loop.
@@ -78,6 +82,7 @@ pub(super) struct State {
     brake: Arc<Brake>,
     halt: Halt,
     leadership: Leadership,
+    on_demand: OnDemand,
     pub(super) shard: Option<Shard>,
 }
 
@@ -125,6 +130,7 @@ impl State {
             brake: Arc::new(brake),
             halt,
             leadership,
+            on_demand: OnDemand::default(),
             shard,
         }
     }
@@ -152,6 +158,7 @@ impl State {
                 Some(event) = self.events.1.recv() => self.observe(event),
                 Some(command) = self.commands.recv() => self.obey(command).await,
                 notice = self.leadership.next() => self.heed(notice),
+                Some((cell, measurement)) = self.on_demand.ended() => self.observer.demanded(&cell, &measurement),
                 () = changed(self.changes.as_mut()) => {
                     // Like a signal: the outcome is in the log and the metrics.
                     let _ = self.reload().await;
@@ -320,6 +327,7 @@ impl State {
             Command::RunSweep { name, reply } => {
                 let _ = reply.send(self.run_sweep(&name));
             }
+            Command::Probe { target, model, within, reply } => self.probe((&target, &model), within, reply),
             Command::PauseSweep { name, paused, reply } => {
                 let _ = reply.send(self.pause_sweep(&name, paused));
             }
@@ -342,6 +350,42 @@ impl State {
         }
         self.start(sweep, None);
         RunAnswer::Started
+    }
+
+    /// One probe of what is configured, under the first sweep's settings that names it.
+    fn probe(&mut self, (target, model): (&str, &str), within: Duration, reply: oneshot::Sender<Demanded>) {
+        let Some(cell) = self.config.demanded(target, model) else {
+            drop(reply.send(Demanded::Unknown));
+            return;
+        };
+        if !self.leadership.leads() {
+            drop(reply.send(Demanded::Refused("this replica stands by: ask the one that leads".into())));
+            return;
+        }
+        let (cell, mut settings) = cell;
+        let timeouts = &mut settings.timeouts;
+        for limit in [
+            &mut timeouts.connect,
+            &mut timeouts.headers,
+            &mut timeouts.first_token,
+            &mut timeouts.stall,
+            &mut timeouts.total,
+        ] {
+            *limit = within.min(*limit);
+        }
+        let demand = Demand {
+            cell: Arc::new(cell),
+            settings,
+            within,
+            gap_bounds: self.config.histograms.time_per_output_token_seconds.as_slice().into(),
+        };
+        let means = Means {
+            fleet: self.fleet.clone(),
+            register: self.register.clone(),
+            governor: self.governor.clone(),
+            halt: self.halt.clone(),
+        };
+        self.on_demand.ask(demand, means, reply);
     }
 
     /// Lets a sweep start no more, and a running one begin no further level; or lets it start again. `false`: there is
@@ -405,7 +449,7 @@ fn refuse(command: Command) {
         Command::Reload { reply } => drop(reply.send(Err(going))),
         Command::RunSweep { reply, .. } => drop(reply.send(RunAnswer::Refused(going))),
         // Dropped: the surface says that nobody answers.
-        Command::PauseSweep { .. } => {}
+        Command::PauseSweep { .. } | Command::Probe { .. } => {}
     }
 }
 

@@ -129,7 +129,7 @@ impl Members for Usage<'_> {
     }
 
     fn end(&mut self) {
-        let cached = self.counts.cached_prompt.unwrap_or(0);
-        self.counts.prompt = self.counts.prompt.map(|fresh| fresh + cached + self.cache_written);
+        let cached = self.counts.cached_prompt.unwrap_or(0).saturating_add(self.cache_written);
+        self.counts.prompt = self.counts.prompt.map(|fresh| fresh.saturating_add(cached));
     }
 }

@@ -1,10 +1,13 @@
 //! From what a server says went wrong to one of the failure classes.
 //!
 //! Machine codes beat words beat status; within each, the order is that of the tables: auth, quota, content filter,
-//! unsupported or too long, not found, overloaded, rate. Pure tables and their reading: knows nothing of bytes.
+//! unsupported or too long, not found, overloaded, rate. Knows nothing of bytes.
+
+mod tables;
 
 use std::borrow::Cow;
 
+use self::tables::{CODES, Row, UNSUPPORTED, WEAK_CODES, WORDS};
 use super::complaint::Complaint;
 use crate::measurement::FailureClass::{
     self, Auth, BadRequest, ContentFilter, Edge, EndpointNotFound, ModelNotFound, Overloaded, Quota,
@@ -43,6 +46,12 @@ impl Ruling {
     }
 }
 
+/// Judges plain words; `None` when they say nothing that the status does not.
+pub(super) fn classify_words(text: &str, around: Circumstances<'_>) -> Option<Ruling> {
+    let complaint = Complaint::gather(&serde_json::Value::String(text.to_owned()));
+    Some(refine(by_words(&complaint, around)?, &complaint, around))
+}
+
 /// Judges a complaint.
 pub(super) fn classify(complaint: &Complaint, around: Circumstances<'_>) -> Ruling {
     let ruling = by_code(complaint, around)
@@ -51,277 +60,6 @@ pub(super) fn classify(complaint: &Complaint, around: Circumstances<'_>) -> Ruli
         .unwrap_or_else(|| by_weak_code(complaint));
     refine(ruling, complaint, around)
 }
-
-type Row = (&'static str, FailureClass, &'static str);
-
-/// Machine codes, lower case, letters and digits only. One that ends in `*` stands for all that begin so.
-const CODES: &[Row] = &[
-    ("invalidgrant", Auth, "expired"),
-    ("tokenexpired*", Auth, "expired"),
-    ("expiredkey", Auth, "expired"),
-    ("expiredtoken*", Auth, "expired"),
-    ("zhipu1003", Auth, "expired"),
-    ("accountdeactivated", Auth, "revoked"),
-    ("tokenrevoked", Auth, "revoked"),
-    ("invalidapikey*", Auth, "invalid_key"),
-    ("incorrectapikey*", Auth, "invalid_key"),
-    ("missingapikey", Auth, "invalid_key"),
-    ("apikeyinvalid", Auth, "invalid_key"),
-    ("autherror", Auth, "invalid_key"),
-    ("authenticationerror", Auth, "invalid_key"),
-    ("authenticationfailed", Auth, "invalid_key"),
-    ("invalidauthentication*", Auth, "invalid_key"),
-    ("unauthenticated", Auth, "invalid_key"),
-    // LiteLLM without a database knows only its master key, and would look any other up there.
-    ("nodbconnection", Auth, "invalid_key"),
-    ("unauthorized*", Auth, "invalid_key"),
-    ("invalidtoken", Auth, "invalid_key"),
-    ("invalidclient", Auth, "invalid_key"),
-    ("tokennotfoundindb", Auth, "invalid_key"),
-    ("unrecognizedclient*", Auth, "invalid_key"),
-    ("invalidsignature*", Auth, "invalid_key"),
-    ("incompletesignature*", Auth, "invalid_key"),
-    ("missingauthenticationtoken*", Auth, "invalid_key"),
-    ("minimax1004", Auth, "invalid_key"),
-    ("minimax2049", Auth, "invalid_key"),
-    ("zhipu1000", Auth, "invalid_key"),
-    ("zhipu1001", Auth, "invalid_key"),
-    ("zhipu1002", Auth, "invalid_key"),
-    ("zhipu1004", Auth, "invalid_key"),
-    ("permission*", Auth, "forbidden"),
-    ("accessdenied*", Auth, "forbidden"),
-    ("modelaccessdenied*", Auth, "forbidden"),
-    ("keymodelaccessdenied", Auth, "forbidden"),
-    ("teammodelaccessdenied", Auth, "forbidden"),
-    ("forbidden*", Auth, "forbidden"),
-    ("servicedisabled", Auth, "forbidden"),
-    ("apikeyserviceblocked", Auth, "forbidden"),
-    ("unsupportedcountryregionterritory", Auth, "forbidden"),
-    ("zhipu1112", Auth, "forbidden"),
-    ("zhipu1220", Auth, "forbidden"),
-    ("insufficientquota", Quota, "billing"),
-    ("billing*", Quota, "billing"),
-    ("arrearage*", Quota, "balance"),
-    ("insufficientbalance*", Quota, "balance"),
-    ("insufficientcredit*", Quota, "balance"),
-    ("prepaidbilloverdue", Quota, "balance"),
-    ("postpaidbilloverdue", Quota, "balance"),
-    ("commoditynotpurchased", Quota, "balance"),
-    ("minimax1008", Quota, "balance"),
-    ("zhipu1113", Quota, "balance"),
-    ("quotaexhausted", Quota, "exhausted"),
-    ("quotaexceeded", Quota, "exhausted"),
-    ("allocationquota*", Quota, "exhausted"),
-    ("budgetexceeded*", Quota, "exhausted"),
-    ("usagelimitreached", Quota, "exhausted"),
-    ("servicequotaexceeded*", Quota, "exhausted"),
-    ("minimax2056", Quota, "exhausted"),
-    ("zhipu1304", Quota, "exhausted"),
-    ("zhipu1308", Quota, "exhausted"),
-    ("zhipu1309", Quota, "exhausted"),
-    ("zhipu1310", Quota, "exhausted"),
-    ("minimax1027", ContentFilter, "output"),
-    ("contentfilter*", ContentFilter, ""),
-    ("contentpolicy*", ContentFilter, ""),
-    ("responsibleaipolicyviolation", ContentFilter, ""),
-    ("prohibitedcontent", ContentFilter, ""),
-    ("safety*", ContentFilter, ""),
-    ("blocklist", ContentFilter, ""),
-    ("sensitive*", ContentFilter, ""),
-    ("datainspection*", ContentFilter, ""),
-    ("moderation*", ContentFilter, ""),
-    ("minimax1026", ContentFilter, "prompt"),
-    ("zhipu1301", ContentFilter, ""),
-    ("contextlength*", BadRequest, "context_length"),
-    ("exceedcontextsize*", BadRequest, "context_length"),
-    ("contextwindow*", BadRequest, "context_length"),
-    ("stringabovemaxlength", BadRequest, "context_length"),
-    ("requesttoolarge", BadRequest, "context_length"),
-    ("prompttoolong", BadRequest, "context_length"),
-    ("zhipu1261", BadRequest, "context_length"),
-    ("unsupportedparameter*", BadRequest, UNSUPPORTED),
-    ("unsupportedvalue", BadRequest, UNSUPPORTED),
-    ("unknownparameter", BadRequest, UNSUPPORTED),
-    ("unrecognizedrequestargument", BadRequest, UNSUPPORTED),
-    ("extraforbidden", BadRequest, UNSUPPORTED),
-    ("modelnotfound*", ModelNotFound, ""),
-    ("modelnotexist*", ModelNotFound, ""),
-    ("modelnotavailable", ModelNotFound, ""),
-    ("modelnotsupported", ModelNotFound, ""),
-    ("invalidmodel*", ModelNotFound, ""),
-    ("deploymentnotfound", ModelNotFound, ""),
-    ("zhipu1211", ModelNotFound, ""),
-    ("unknownurl", EndpointNotFound, ""),
-    ("modelnotready*", Overloaded, "loading"),
-    ("modelloading", Overloaded, "loading"),
-    ("overloaded*", Overloaded, ""),
-    ("engineoverloaded*", Overloaded, ""),
-    ("serverisoverloaded", Overloaded, ""),
-    ("serveroverloaded", Overloaded, ""),
-    ("modeloverloaded", Overloaded, ""),
-    ("slowdown", Overloaded, ""),
-    ("unavailable", Overloaded, ""),
-    ("unavailableerror", Overloaded, ""),
-    ("serviceunavailable*", Overloaded, ""),
-    ("capacityexceeded", Overloaded, ""),
-    ("insufficientsystemresource", Overloaded, ""),
-    ("zhipu1305", Overloaded, ""),
-    ("ratelimit*", RateLimited, ""),
-    ("throttling*", RateLimited, ""),
-    ("toomanyrequests*", RateLimited, ""),
-    ("resourceexhausted", RateLimited, ""),
-    ("limitrequests", RateLimited, ""),
-    ("limitburstrate", RateLimited, ""),
-    ("minimax1002", RateLimited, ""),
-    ("minimax1039", RateLimited, ""),
-    ("minimax1041", RateLimited, ""),
-    ("zhipu1302", RateLimited, ""),
-    ("zhipu1303", RateLimited, ""),
-];
-
-/// Words for humans, lower case.
-const WORDS: &[Row] = &[
-    ("incorrect api key", Auth, "invalid_key"),
-    ("invalid api key", Auth, "invalid_key"),
-    ("invalid api-key", Auth, "invalid_key"),
-    ("api key not valid", Auth, "invalid_key"),
-    ("api key is invalid", Auth, "invalid_key"),
-    ("api key expired", Auth, "expired"),
-    ("no api key", Auth, "invalid_key"),
-    ("missing api key", Auth, "invalid_key"),
-    ("didn't provide an api key", Auth, "invalid_key"),
-    ("invalid x-api-key", Auth, "invalid_key"),
-    ("invalid authentication", Auth, "invalid_key"),
-    ("authentication fail", Auth, "invalid_key"),
-    ("authentication error", Auth, "invalid_key"),
-    ("no auth credentials", Auth, "invalid_key"),
-    ("no cookie auth credentials", Auth, "invalid_key"),
-    ("invalid token", Auth, "invalid_key"),
-    ("invalid bearer", Auth, "invalid_key"),
-    ("invalid credential", Auth, "invalid_key"),
-    ("token has expired", Auth, "expired"),
-    ("token expired", Auth, "expired"),
-    ("token is expired", Auth, "expired"),
-    ("has been revoked", Auth, "revoked"),
-    ("insufficient balance", Quota, "balance"),
-    ("insufficient credit", Quota, "balance"),
-    ("insufficient funds", Quota, "balance"),
-    ("credit balance", Quota, "balance"),
-    ("out of credit", Quota, "balance"),
-    ("more credits", Quota, "balance"),
-    ("available credits", Quota, "balance"),
-    ("in good standing", Quota, "balance"),
-    ("arrears", Quota, "balance"),
-    ("exceeded your current quota", Quota, "billing"),
-    ("billing details", Quota, "billing"),
-    ("billing hard limit", Quota, "billing"),
-    ("payment required", Quota, "billing"),
-    ("budget has been exceeded", Quota, "exhausted"),
-    ("exceeded your monthly", Quota, "exhausted"),
-    ("exceeded your daily", Quota, "exhausted"),
-    ("daily limit", Quota, "exhausted"),
-    ("monthly limit", Quota, "exhausted"),
-    ("weekly limit", Quota, "exhausted"),
-    ("spending limit", Quota, "exhausted"),
-    ("usage limit", Quota, "exhausted"),
-    ("free quota", Quota, "exhausted"),
-    ("content management policy", ContentFilter, ""),
-    ("content policy", ContentFilter, ""),
-    ("content filter", ContentFilter, ""),
-    ("content_filter", ContentFilter, ""),
-    ("usage policy", ContentFilter, ""),
-    ("usage policies", ContentFilter, ""),
-    ("safety system", ContentFilter, ""),
-    ("was flagged", ContentFilter, ""),
-    ("inappropriate content", ContentFilter, ""),
-    ("sensitive content", ContentFilter, ""),
-    ("maximum context length", BadRequest, "context_length"),
-    ("context length", BadRequest, "context_length"),
-    ("context window", BadRequest, "context_length"),
-    ("context size", BadRequest, "context_length"),
-    ("prompt is too long", BadRequest, "context_length"),
-    ("prompt too long", BadRequest, "context_length"),
-    ("input is too long", BadRequest, "context_length"),
-    ("input too long", BadRequest, "context_length"),
-    ("too many tokens", BadRequest, "context_length"),
-    ("too many input tokens", BadRequest, "context_length"),
-    ("input token count", BadRequest, "context_length"),
-    ("max_new_tokens` must be", BadRequest, "context_length"),
-    ("maximum prompt length", BadRequest, "context_length"),
-    ("max message tokens", BadRequest, "context_length"),
-    ("max_model_len", BadRequest, "context_length"),
-    ("maximum input length", BadRequest, "context_length"),
-    ("range of input length", BadRequest, "context_length"),
-    ("reduce the length", BadRequest, "context_length"),
-    ("verified to stream", BadRequest, "stream_not_allowed"),
-    ("streaming is not supported", BadRequest, "stream_not_allowed"),
-    ("stream is not supported", BadRequest, "stream_not_allowed"),
-    ("does not support streaming", BadRequest, "stream_not_allowed"),
-    ("doesn't support streaming", BadRequest, "stream_not_allowed"),
-    ("not support stream", BadRequest, "stream_not_allowed"),
-    ("unsupported parameter", BadRequest, UNSUPPORTED),
-    ("unsupported value", BadRequest, UNSUPPORTED),
-    ("unknown parameter", BadRequest, UNSUPPORTED),
-    ("unrecognized request argument", BadRequest, UNSUPPORTED),
-    ("extra inputs are not permitted", BadRequest, UNSUPPORTED),
-    ("extra fields not permitted", BadRequest, UNSUPPORTED),
-    ("extra_forbidden", BadRequest, UNSUPPORTED),
-    ("does not support parameters", BadRequest, UNSUPPORTED),
-    ("unexpected keyword argument", BadRequest, UNSUPPORTED),
-    ("unknown name \"", BadRequest, UNSUPPORTED),
-    ("unknown field", BadRequest, UNSUPPORTED),
-    ("is unsupported", BadRequest, UNSUPPORTED),
-    ("is not supported with this model", BadRequest, UNSUPPORTED),
-    ("is not supported for this model", BadRequest, UNSUPPORTED),
-    ("is deprecated for this model", BadRequest, UNSUPPORTED),
-    ("invalid url", EndpointNotFound, ""),
-    ("unknown request url", EndpointNotFound, ""),
-    ("no route", EndpointNotFound, ""),
-    ("route not found", EndpointNotFound, ""),
-    ("missing authentication token", EndpointNotFound, ""),
-    ("method not allowed", EndpointNotFound, ""),
-    ("file not found", EndpointNotFound, ""),
-    ("currently loading", Overloaded, "loading"),
-    ("loading model", Overloaded, "loading"),
-    ("model is loading", Overloaded, "loading"),
-    ("still loading", Overloaded, "loading"),
-    ("being loaded", Overloaded, "loading"),
-    ("warming up", Overloaded, "loading"),
-    ("overloaded", Overloaded, ""),
-    ("server is busy", Overloaded, ""),
-    ("server busy", Overloaded, ""),
-    ("too busy", Overloaded, ""),
-    ("high demand", Overloaded, ""),
-    ("at capacity", Overloaded, ""),
-    ("over capacity", Overloaded, ""),
-    ("queue is full", Overloaded, ""),
-    ("queue full", Overloaded, ""),
-    ("temporarily unavailable", Overloaded, ""),
-    ("no available workers", Overloaded, ""),
-    ("rate limit", RateLimited, ""),
-    ("rate-limit", RateLimited, ""),
-    ("ratelimit", RateLimited, ""),
-    ("too many requests", RateLimited, ""),
-    ("requests per minute", RateLimited, ""),
-    ("tokens per minute", RateLimited, ""),
-    ("throttl", RateLimited, ""),
-];
-
-/// Codes so general that words and status know better.
-const WEAK_CODES: &[Row] = &[
-    ("invalidrequest*", BadRequest, "other"),
-    ("badrequest*", BadRequest, "other"),
-    ("invalidargument", BadRequest, "other"),
-    ("invalidparameter*", BadRequest, "other"),
-    ("validation*", BadRequest, "other"),
-    ("failedprecondition", BadRequest, "other"),
-    ("minimax2013", BadRequest, "other"),
-    ("notfound*", EndpointNotFound, ""),
-    ("resourcenotfound*", EndpointNotFound, ""),
-];
-
-/// Marks a rejected parameter; the name is added by [`refine`].
-const UNSUPPORTED: &str = "unsupported_param";
 
 fn find(table: &'static [Row], mut hits: impl FnMut(&str) -> bool) -> Option<(FailureClass, &'static str)> {
     table.iter().find(|(key, ..)| hits(key)).map(|(_, class, subclass)| (*class, *subclass))
@@ -349,7 +87,11 @@ fn by_code(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
 
 fn by_words(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
     let words = complaint.words.as_str();
-    let found = find(WORDS, |key| words.contains(key));
+    // A request that comes too often is in no way too long: "too many tokens" are those of a minute.
+    let too_often = status_of(complaint, around) == Some(429);
+    let fits = |class: FailureClass| !(too_often && class == BadRequest);
+    let found = WORDS.iter().find(|(key, class, _)| words.contains(key) && fits(*class));
+    let found = found.map(|(_, class, subclass)| (*class, *subclass));
     let not_found = names_missing_model(complaint);
     let (class, subclass) = match found {
         // Not found stands before overloaded and rate in the order.
@@ -370,37 +112,49 @@ fn is_aliyun(host: &str) -> bool {
 
 /// Whether the words say that the model is not there.
 fn names_missing_model(complaint: &Complaint) -> bool {
-    const MISSING: [&str; 13] = [
+    const MISSING: [&str; 17] = [
         "not found",
         "does not exist",
         "doesn't exist",
         "not exist",
+        "could not find",
+        "decommissioned",
+        "no longer available",
         "no such model",
         "unknown model",
         "invalid model",
         "not a valid model",
         "no endpoints found",
-        "could not find model",
         "no models loaded",
         "could not resolve the foundation model",
         "model identifier is invalid",
+        "不存在",
+        "无可用渠道",
     ];
     let words = complaint.words.as_str();
-    let about_model = words.contains("model") || words.contains("no endpoints found");
+    // NVIDIA serves each model as a function.
+    let about_model = ["model", "模型", "no endpoints found", "not found for account"];
+    let about_model = about_model.iter().any(|phrase| words.contains(phrase));
     let missing = about_model && MISSING.iter().any(|phrase| words.contains(phrase));
     missing || (words.trim_start().starts_with("model:") && has_code(complaint, "notfound*"))
 }
 
+/// The status of the answer, or the one that stands in for it in a stream.
+fn status_of(complaint: &Complaint, around: Circumstances<'_>) -> Option<u16> {
+    if (200..300).contains(&around.http_status) { complaint.status } else { Some(around.http_status) }
+}
+
 fn by_status(complaint: &Complaint, around: Circumstances<'_>) -> Option<Ruling> {
-    let status =
-        if (200..300).contains(&around.http_status) { complaint.status? } else { around.http_status };
-    Some(match status {
+    let mut words = complaint.words.split(|c: char| !c.is_alphanumeric());
+    Some(match status_of(complaint, around)? {
         401 => Ruling::new(Auth, "invalid_key"),
         402 => Ruling::new(Quota, "billing"),
         403 => Ruling::new(Auth, "forbidden"),
         300..=399 => Ruling::new(EndpointNotFound, "redirect"),
+        404 | 410 if words.any(|word| word == "model") => Ruling::of(ModelNotFound),
         404 | 405 | 410 => Ruling::of(EndpointNotFound),
         407 => Ruling::new(Edge, "proxy_auth"),
+        451 => Ruling::of(ContentFilter),
         408 | 424 | 499 => Ruling::of(UpstreamError),
         413 => Ruling::new(BadRequest, "context_length"),
         429 => Ruling::of(RateLimited),
@@ -420,26 +174,42 @@ fn by_weak_code(complaint: &Complaint) -> Ruling {
 fn refine(ruling: Ruling, complaint: &Complaint, around: Circumstances<'_>) -> Ruling {
     let words = complaint.words.as_str();
     match ruling.class {
-        Auth if says_expired(words) => Ruling::new(Auth, "expired"),
+        Auth if says_expired(complaint) => Ruling::new(Auth, "expired"),
         Auth if ["revoked", "deactivated", "suspended"].iter().any(|word| words.contains(word)) => {
             Ruling::new(Auth, "revoked")
         }
-        Auth if ruling.subclass.as_deref() == Some("invalid_key") && around.http_status == 403 => {
-            Ruling::new(Auth, if words.contains("api key") { "invalid_key" } else { "forbidden" })
+        Auth if ruling.subclass.is_none() => {
+            let known = around.http_status == 403 && !words.contains("api key");
+            Ruling::new(Auth, if known { "forbidden" } else { "invalid_key" })
         }
         ContentFilter if ruling.subclass.is_none() => {
-            let of_output = around.has_answer || words.contains("output data");
+            let of_output = around.has_answer || blames_output(words);
             Ruling::new(ContentFilter, if of_output { "output" } else { "prompt" })
         }
-        Quota if words.contains("balance") || words.contains("credits") => Ruling::new(Quota, "balance"),
+        Quota if ruling.subclass.as_deref() == Some("billing") && names_balance(words) => {
+            Ruling::new(Quota, "balance")
+        }
         Overloaded if words.contains("loading") => Ruling::new(Overloaded, "loading"),
         BadRequest if ruling.subclass.as_deref() == Some(UNSUPPORTED) => unsupported(complaint),
         _ => ruling,
     }
 }
 
+fn names_balance(words: &str) -> bool {
+    words.contains("balance") || words.contains("credits")
+}
+
+/// Whether a filter stopped what the model wrote, not what it was asked.
+fn blames_output(words: &str) -> bool {
+    words.contains("output") && !words.contains("input") && !words.contains("prompt")
+}
+
 /// "invalid, or expired" leaves open which.
-fn says_expired(words: &str) -> bool {
+fn says_expired(complaint: &Complaint) -> bool {
+    let words = complaint.words.as_str();
+    if complaint.codes.iter().any(|code| code.contains("expired")) {
+        return true;
+    }
     let leaves_open = ["or expired", "or has expired", "or have expired", "or is expired"];
     words.contains("expired") && !leaves_open.iter().any(|phrase| words.contains(phrase))
 }
@@ -460,10 +230,14 @@ fn quoted_name(message: &str) -> Option<String> {
             && word.len() <= 64
             && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
     };
-    let quoted = message.split(['\'', '"', '`']).skip(1).step_by(2).find(is_name);
-    let name = quoted.or_else(|| {
-        let mut sides = message.split(':').map(str::trim);
-        sides.find(|side| is_name(side) && side.chars().any(|c| c.is_ascii_lowercase()))
+    // Validators of Python name the place before the fault: `'loc': ('body', 'seed')`.
+    let place = message.split_once("'loc'").map_or(message, |(_, place)| place);
+    let quoted =
+        place.split(['\'', '"', '`']).skip(1).step_by(2).find(|word| is_name(word) && *word != "body");
+    let bracketed = || message.split(['[', ']']).skip(1).step_by(2).find(is_name);
+    let name = quoted.or_else(bracketed).or_else(|| {
+        let mut sides = message.split([':', ',']).map(str::trim);
+        sides.find(|side| is_name(side) && side.starts_with(|c: char| c.is_ascii_lowercase()))
     })?;
     name.split('.').find(|part| *part != "body").map(str::to_owned)
 }

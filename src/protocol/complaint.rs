@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{json_scan::split_values, retry_hint, text_head};
+use super::{json_scan::split_values, openai_chunk::is_well, retry_hint, text_head};
 
 /// Bounds of what is gathered: an error is small, and who sends more is not worth reading.
 const DEPTH_MAX: usize = 8;
@@ -70,8 +70,12 @@ impl Complaint {
         *nodes -= 1;
         match value {
             Value::Object(members) => {
+                // Zhipu numbers its errors and says no more; beside a type the number is another's.
+                let is_typed = members.contains_key("type");
                 for (name, value) in members {
-                    self.member(name, value, depth, nodes);
+                    if !(is_typed && name == "code" && is_serial(value)) {
+                        self.member(name, value, depth, nodes);
+                    }
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.walk(item, depth - 1, nodes)),
@@ -82,11 +86,14 @@ impl Complaint {
 
     fn member(&mut self, name: &str, value: &Value, depth: usize, nodes: &mut usize) {
         match (name, value) {
+            // Of an answer's members only the choices hold errors.
+            ("choices", Value::Array(choices)) => {
+                for error in choices.iter().filter_map(|choice| choice.get("error")) {
+                    self.member("error", error, depth, nodes);
+                }
+            }
             // What the request said, echoed; and members of an ordinary answer.
-            (
-                "input" | "ctx" | "choices" | "usage" | "content" | "model" | "id" | "request_id" | "url",
-                _,
-            ) => {}
+            ("input" | "ctx" | "usage" | "content" | "model" | "id" | "request_id" | "url", _) => {}
             ("loc", Value::Array(path)) => self.param = self.param.take().or_else(|| param_of_path(path)),
             ("loc" | "param", Value::String(param)) => {
                 self.param = self.param.take().or_else(|| param_root(param));
@@ -104,7 +111,7 @@ impl Complaint {
             ("error", Value::String(word)) if is_code_like(word) => self.add_code(word),
             (
                 "message" | "Message" | "msg" | "detail" | "error" | "error_description" | "status_msg"
-                | "error_msg" | "raw" | "title" | "errors",
+                | "error_msg" | "error_message" | "faultstring" | "raw" | "title" | "errors",
                 Value::String(words),
             ) => self.add_words(words),
             (_, Value::Object(_)) => self.walk(value, depth - 1, nodes),
@@ -175,7 +182,12 @@ pub(super) fn is_complaint(value: &Value) -> bool {
     let answers = ANSWERS
         .iter()
         .any(|name| members.get(*name).is_some_and(|value| value.is_object() || value.is_array()));
-    !answers && COMPLAINTS.iter().any(|name| says(name))
+    let well = members.get("code").is_some_and(|code| match code {
+        Value::String(code) => is_well(code),
+        Value::Number(code) => code.as_u64().is_some_and(|code| is_well(&code.to_string())),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    });
+    !answers && !well && COMPLAINTS.iter().any(|name| says(name))
 }
 
 fn is_something(value: &Value) -> bool {
@@ -187,6 +199,14 @@ fn is_something(value: &Value) -> bool {
         Value::Array(items) => !items.is_empty(),
         Value::Object(members) => !members.is_empty(),
     }
+}
+
+/// A number written as text that is no status.
+fn is_serial(value: &Value) -> bool {
+    value
+        .as_str()
+        .and_then(|text| text.parse::<u64>().ok())
+        .is_some_and(|number| !(400..600).contains(&number))
 }
 
 fn is_code_like(word: &str) -> bool {

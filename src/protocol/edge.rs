@@ -9,7 +9,7 @@ use crate::measurement::FailureClass::{
 };
 
 /// Words of a page that asks for a browser.
-const CHALLENGES: [&str; 10] = [
+const CHALLENGES: [&str; 14] = [
     "just a moment",
     "challenge-platform",
     "cf-chl",
@@ -20,6 +20,10 @@ const CHALLENGES: [&str; 10] = [
     "enable javascript and cookies",
     "ddos protection",
     "verify you are human",
+    "human verification",
+    "security checkpoint",
+    "pardon our interruption",
+    "incapsula incident",
 ];
 
 /// Words of a proxy that could not reach what is behind it.
@@ -40,13 +44,9 @@ pub(super) fn rule(status: u16, text: &str, is_html: bool, challenged: bool) -> 
     if UPSTREAM_CONNECT.iter().any(|words| text.contains(words)) {
         return Ruling::new(Edge, "upstream_connect");
     }
-    let wrong_scheme = text.contains("plain http request was sent to https port")
-        || text.contains("client sent an http request to an https server");
-    // Cloudflare's 1xxx codes: its own rules refused the client.
-    let refused_by_rule = text.trim_start().starts_with("error code: 10");
     match status {
-        403 if refused_by_rule => Ruling::new(Edge, "html_403"),
-        _ if wrong_scheme => Ruling::of(EndpointNotFound),
+        403 if is_refused_by_rule(text) => Ruling::new(Edge, "html_403"),
+        _ if is_wrong_scheme(text) => Ruling::of(EndpointNotFound),
         200..=299 if is_html => Ruling::of(EndpointNotFound),
         200..=299 => Ruling::new(StreamTruncated, "no_events"),
         300..=399 => Ruling::new(EndpointNotFound, "redirect"),
@@ -63,4 +63,21 @@ pub(super) fn rule(status: u16, text: &str, is_html: bool, challenged: bool) -> 
         500.. => Ruling { class: Edge, subclass: Some(format!("gateway_{status}").into()) },
         _ => Ruling::new(BadRequest, "other"),
     }
+}
+
+/// Whether words are those of something before the model server.
+pub(super) fn names_itself(text: &str) -> bool {
+    UPSTREAM_CONNECT.iter().any(|words| text.contains(words))
+        || is_refused_by_rule(text)
+        || is_wrong_scheme(text)
+}
+
+/// Cloudflare's 1xxx codes: its own rules refused the client.
+fn is_refused_by_rule(text: &str) -> bool {
+    text.trim_start().starts_with("error code: 10")
+}
+
+fn is_wrong_scheme(text: &str) -> bool {
+    text.contains("plain http request was sent to https port")
+        || text.contains("client sent an http request to an https server")
 }

@@ -32,7 +32,7 @@ pub(super) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> 
 
 /// Reads a member that should be a whole number.
 pub(super) fn number<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<u64>, A::Error> {
-    match map.next_value_seed(Scalar)? {
+    match map.next_value_seed(Scalar::TOP)? {
         Value::Number(number) => Ok(Some(number)),
         Value::Word(_) | Value::Truth(_) | Value::Nothing => Ok(None),
     }
@@ -40,20 +40,25 @@ pub(super) fn number<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<u64>,
 
 /// Reads a member that should be a string that is not empty.
 pub(super) fn word<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {
-    match map.next_value_seed(Scalar)? {
+    match map.next_value_seed(Scalar::TOP)? {
         Value::Word(word) if !word.is_empty() => Ok(Some(word)),
         Value::Word(_) | Value::Number(_) | Value::Truth(_) | Value::Nothing => Ok(None),
     }
 }
 
-/// Reads a member and tells whether it says anything: not null, false, empty text or an empty object or list.
+/// Reads a member and tells whether it says anything: not null, false, zero, empty text, or an object or a list of
+/// nothing but these.
 pub(super) fn truth<'de, A: MapAccess<'de>>(map: &mut A) -> Result<bool, A::Error> {
-    match map.next_value_seed(Scalar)? {
-        Value::Word(word) => Ok(!word.is_empty()),
-        Value::Truth(truth) => Ok(truth),
-        Value::Number(_) => Ok(true),
-        Value::Nothing => Ok(false),
-    }
+    map.next_value_seed(Scalar::TOP).map(|value| value.says_anything())
+}
+
+/// Reads a member that should be a code, a word or a number, as text; empty when it is neither.
+pub(super) fn code<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Cow<'de, str>, A::Error> {
+    Ok(match map.next_value_seed(Scalar::TOP)? {
+        Value::Word(word) => word,
+        Value::Number(number) => Cow::Owned(number.to_string()),
+        Value::Truth(_) | Value::Nothing => Cow::Borrowed(""),
+    })
 }
 
 /// Folds an object; anything else is skipped.
@@ -69,7 +74,32 @@ enum Value<'de> {
     Nothing,
 }
 
-struct Scalar;
+impl Value<'_> {
+    fn says_anything(&self) -> bool {
+        match self {
+            Self::Word(word) => !word.is_empty(),
+            Self::Truth(truth) => *truth,
+            Self::Number(number) => *number != 0,
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// Reads a value of which only the kind matters, unless it is a scalar.
+#[derive(Clone, Copy)]
+struct Scalar {
+    depth: u8,
+}
+
+impl Scalar {
+    const TOP: Self = Self { depth: 0 };
+    /// Lists and objects that deep say something unless they are empty.
+    const DEPTH_MAX: u8 = 3;
+
+    fn inner(self) -> Option<Self> {
+        (self.depth < Self::DEPTH_MAX).then_some(Self { depth: self.depth + 1 })
+    }
+}
 
 /// Methods of a [`Visitor`] that skip scalars; lists and objects are left to the implementor.
 macro_rules! skip_scalars {
@@ -216,12 +246,22 @@ impl<'de> Visitor<'de> for Scalar {
         Ok(Value::Word(Cow::Owned(word.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Value<'de>, A::Error> {
-        drain_list(list).map(Value::Truth)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value<'de>, A::Error> {
+        let Some(inner) = self.inner() else { return drain_list(list).map(Value::Truth) };
+        let mut any = false;
+        while let Some(value) = list.next_element_seed(inner)? {
+            any |= value.says_anything();
+        }
+        Ok(Value::Truth(any))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value<'de>, A::Error> {
-        drain_object(map).map(Value::Truth)
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'de>, A::Error> {
+        let Some(inner) = self.inner() else { return drain_object(map).map(Value::Truth) };
+        let mut any = false;
+        while map.next_key::<IgnoredAny>()?.is_some() {
+            any |= map.next_value_seed(inner)?.says_anything();
+        }
+        Ok(Value::Truth(any))
     }
 }
 

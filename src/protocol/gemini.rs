@@ -166,7 +166,7 @@ impl Members for Usage<'_> {
     fn end(&mut self) {
         self.counts.output = match (self.candidates, self.counts.reasoning) {
             (None, None) => None,
-            (candidates, thoughts) => Some(candidates.unwrap_or(0) + thoughts.unwrap_or(0)),
+            (candidates, thoughts) => Some(candidates.unwrap_or(0).saturating_add(thoughts.unwrap_or(0))),
         };
     }
 }

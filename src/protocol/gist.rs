@@ -213,13 +213,13 @@ impl<'de> Visitor<'de> for Text<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         // Parts nest (a thinking part holds text parts); three levels are more than anyone sends.
-        let mut part = Part { gist: self.gist, channel: self.channel, depth: 0 };
+        let mut part = Part::new(self.gist, self.channel, 0);
         while list.next_element_seed(PartSeed(&mut part))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        Object(&mut Part { gist: self.gist, channel: self.channel, depth: 0 }).visit_map(map)
+        Object(&mut Part::new(self.gist, self.channel, 0)).visit_map(map)
     }
 }
 
@@ -227,6 +227,16 @@ struct Part<'a> {
     gist: &'a mut Gist,
     channel: Channel,
     depth: u8,
+    first_piece: usize,
+    /// Its type says so, which may come behind its text.
+    is_reasoning: bool,
+}
+
+impl<'a> Part<'a> {
+    fn new(gist: &'a mut Gist, channel: Channel, depth: u8) -> Self {
+        let first_piece = gist.piece_count();
+        Self { gist, channel, depth, first_piece, is_reasoning: false }
+    }
 }
 
 struct PartSeed<'a, 'b>(&'a mut Part<'b>);
@@ -253,7 +263,7 @@ impl<'de> Visitor<'de> for PartSeed<'_, '_> {
         if self.0.depth >= 2 {
             return drain_list(list).map(|_| ());
         }
-        let mut part = Part { gist: &mut *self.0.gist, channel: self.0.channel, depth: self.0.depth + 1 };
+        let mut part = Part::new(&mut *self.0.gist, self.0.channel, self.0.depth + 1);
         while list.next_element_seed(PartSeed(&mut part))?.is_some() {}
         Ok(())
     }
@@ -267,11 +277,23 @@ impl Members for Part<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         let channel = match name {
             "text" => self.channel,
-            "thinking" | "reasoning" => Channel::Reasoning,
+            "thinking" | "reasoning" | "summary" => Channel::Reasoning,
             "refusal" => Channel::Answer(TokenKind::Refusal),
+            "type" => {
+                let kind = fold::word(map)?;
+                self.is_reasoning |= matches!(kind.as_deref(), Some("reasoning" | "thinking"));
+                return Ok(());
+            }
             _ => return fold::skip(map),
         };
-        let mut part = Part { gist: &mut *self.gist, channel, depth: self.depth };
-        map.next_value_seed(PartSeed(&mut part))
+        map.next_value_seed(PartSeed(&mut Part::new(&mut *self.gist, channel, self.depth)))
+    }
+
+    fn end(&mut self) {
+        if self.is_reasoning {
+            self.gist.assign_channel(self.first_piece, Channel::Reasoning);
+        }
+        self.is_reasoning = false;
+        self.first_piece = self.gist.piece_count();
     }
 }

@@ -39,7 +39,7 @@ impl HeadFacts {
                 .find_map(|name| text(name))
                 .map(|id| id.chars().take(128).collect()),
             cached_response: is_cache_hit(head.headers),
-            challenged: text("cf-mitigated").is_some_and(|value| value.eq_ignore_ascii_case("challenge")),
+            challenged: CHALLENGES.iter().filter_map(|name| text(name)).any(is_challenge),
             error_code: text("x-amzn-errortype").and_then(|code| code.split(':').next()).map(str::to_owned),
             location: text("location").and_then(|place| place.split(['?', '#']).next()).map(without_userinfo),
         }
@@ -48,6 +48,13 @@ impl HeadFacts {
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
+}
+
+/// Headers in which Cloudflare, Vercel and AWS say that they ask for a browser.
+const CHALLENGES: [&str; 3] = ["cf-mitigated", "x-vercel-mitigated", "x-amzn-waf-action"];
+
+fn is_challenge(value: &str) -> bool {
+    ["challenge", "captcha"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// Headers that carry the server's id of a request, the most telling first.
@@ -66,18 +73,23 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 fn is_cache_hit(headers: &HeaderMap) -> bool {
-    const STATUSES: [&str; 7] = [
+    const STATUSES: [&str; 11] = [
         "cf-aig-cache-status",
         "cf-cache-status",
         "x-cache",
         "x-cache-status",
+        "x-cache-hit",
+        "x-proxy-cache",
+        "x-vercel-cache",
+        "cache-status",
         "x-portkey-cache-status",
         "helicone-cache",
         "x-litellm-cache-hit",
     ];
     let is_hit = |value: &str| {
         let value = value.to_ascii_lowercase();
-        value.starts_with("hit") || value == "true"
+        // `cache-status` names the cache first (RFC 9211).
+        value.starts_with("hit") || value.contains("; hit") || value == "true"
     };
     STATUSES.iter().any(|name| header(headers, name).is_some_and(is_hit))
         || header(headers, "x-litellm-cache-key").is_some()

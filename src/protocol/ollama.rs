@@ -64,6 +64,9 @@ impl Members for Line<'_> {
     }
 
     fn end(&mut self) {
+        // The last line of a stream is empty: one that holds all of several tokens and the end was not streamed.
+        let is_several = self.counts.output.is_some_and(|output| output > 1);
+        self.gist.whole_reply = self.gist.terminal && self.gist.piece_count() > 0 && is_several;
         if self.counts != Counts::default() {
             self.gist.vendor = Some(("vendor:eval_count", self.counts));
         }

@@ -12,7 +12,7 @@ use crate::measurement::TokenKind;
 
 /// Reads one chunk.
 pub(super) fn read(payload: &[u8], gist: &mut Gist) -> Result<(), serde_json::Error> {
-    fold::fold(payload, &mut Chunk { gist, has_choices: false, suspicious: false })
+    fold::fold(payload, &mut Chunk { gist, has_choices: false, suspicious: false, well: false })
 }
 
 struct Chunk<'a> {
@@ -20,6 +20,8 @@ struct Chunk<'a> {
     has_choices: bool,
     /// A member that only errors have, unless there are choices beside it.
     suspicious: bool,
+    /// A code that says so: some send one with every chunk.
+    well: bool,
 }
 
 impl Members for Chunk<'_> {
@@ -41,7 +43,12 @@ impl Members for Chunk<'_> {
                 self.gist.complaint |= word.as_deref() == Some("error");
                 self.gist.cold_start |= word.is_some_and(|word| word.starts_with("model_load"));
             }
-            "message" | "detail" | "code" | "errors" | "error_type" | "error_code" => {
+            "code" => {
+                let code = fold::code(map)?;
+                self.well |= is_well(&code);
+                self.suspicious |= !code.is_empty();
+            }
+            "message" | "detail" | "errors" | "error_type" | "error_code" => {
                 self.suspicious |= fold::truth(map)?;
             }
             _ => fold::skip(map)?,
@@ -50,8 +57,13 @@ impl Members for Chunk<'_> {
     }
 
     fn end(&mut self) {
-        self.gist.complaint |= self.suspicious && !self.has_choices;
+        self.gist.complaint |= self.suspicious && !self.has_choices && !self.well;
     }
+}
+
+/// Whether a code is that of success.
+pub(super) fn is_well(code: &str) -> bool {
+    matches!(code, "0" | "200")
 }
 
 /// Reads a member into `into`, unless it is not a word.
@@ -67,12 +79,13 @@ struct Choice<'a> {
     gist: &'a mut Gist,
     index: u64,
     first_piece: usize,
+    has_message: bool,
 }
 
 impl<'a> Choice<'a> {
     fn new(gist: &'a mut Gist) -> Self {
         let first_piece = gist.piece_count();
-        Self { gist, index: 0, first_piece }
+        Self { gist, index: 0, first_piece, has_message: false }
     }
 }
 
@@ -82,7 +95,7 @@ impl Members for Choice<'_> {
             "index" => self.index = fold::number(map)?.unwrap_or(0),
             "delta" => map.next_value_seed(Object(&mut Delta::new(self.gist)))?,
             "text" => gist::text(map, self.gist, Channel::Answer(TokenKind::Content))?,
-            "message" => self.gist.whole_reply |= fold::truth(map)?,
+            "message" => self.has_message = fold::truth(map)?,
             "finish_reason" => {
                 if let Some(reason) = fold::word(map)? {
                     self.gist.finish_with(&reason);
@@ -102,6 +115,9 @@ impl Members for Choice<'_> {
     }
 
     fn end(&mut self) {
+        // A message in place of a delta is the whole reply; beside one it repeats what was said.
+        self.gist.whole_reply |= self.has_message && self.gist.piece_count() == self.first_piece;
+        self.has_message = false;
         self.gist.assign_choice(self.first_piece, self.index);
         self.first_piece = self.gist.piece_count();
         self.index = 0;
@@ -263,7 +279,8 @@ impl Members for Timings<'_> {
     fn end(&mut self) {
         // `prompt_n` counts what had to be processed: without what the cache held.
         if let Some((_, counts)) = &mut self.0.vendor {
-            counts.prompt = counts.prompt.map(|fresh| fresh + counts.cached_prompt.unwrap_or(0));
+            counts.prompt =
+                counts.prompt.map(|fresh| fresh.saturating_add(counts.cached_prompt.unwrap_or(0)));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Ask,
-    fold::{self, Members, Object},
+    fold::{self, Each, Members, Object},
     gist::{self, Channel, Gist},
     openai_chunk::{Usage, copy},
 };
@@ -99,9 +99,36 @@ impl Members for Response<'_> {
             "model" => copy(&mut self.0.model, map),
             "status" => copy(&mut self.0.finish, map),
             "usage" => map.next_value_seed(Object(&mut Usage(&mut self.0.usage))),
+            "output" => map.next_value_seed(Each(&mut Output(self.0))),
             "incomplete_details" => map.next_value_seed(Object(&mut IncompleteDetails(self.0))),
             "error" => {
                 self.0.complaint |= fold::truth(map)?;
+                Ok(())
+            }
+            _ => fold::skip(map),
+        }
+    }
+}
+
+/// What a response holds as a whole: a repeat of what was streamed, or all there is.
+struct Output<'a>(&'a mut Gist);
+
+impl Members for Output<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "content" => map.next_value_seed(Each(&mut OutputPart(self.0))),
+            _ => fold::skip(map),
+        }
+    }
+}
+
+struct OutputPart<'a>(&'a mut Gist);
+
+impl Members for OutputPart<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "text" | "refusal" => {
+                self.0.whole_reply |= fold::truth(map)?;
                 Ok(())
             }
             _ => fold::skip(map),

@@ -79,6 +79,7 @@ buckets! {
     Tokens "x-ratelimit-" "-tokens",
     Requests "x-ratelimit-" "-req-minute",
     Tokens "x-ratelimit-" "-tokens-minute",
+    Requests "x-ratelimit-" "-requests-day",
     Requests "x-ratelimit-" "",
     Requests "ratelimit-" "",
     Requests "anthropic-ratelimit-requests-" "",

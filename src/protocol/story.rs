@@ -196,7 +196,9 @@ impl Story {
 
     /// Takes in an event that was read whole.
     fn apply(&mut self, stamp: Stamp, data: &[u8]) {
-        if self.gist.piece_count() > 0 {
+        // The text of a reply that comes whole, and first, has no times.
+        let is_whole = self.gist.whole_reply && self.gist.terminal && self.transcript.last_heard().is_none();
+        if self.gist.piece_count() > 0 && !is_whole {
             self.transcript.take(stamp, &self.gist);
         }
         if self.gist.terminal {

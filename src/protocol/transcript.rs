@@ -262,11 +262,12 @@ fn push_within(kept: &mut String, text: &str, limit: usize) {
 
 /// Whether text reads like the failure of something on the way rather than like an answer. A guess, and flagged as one.
 fn reads_like_error(head: &str) -> bool {
-    const OPENINGS: [&str; 12] = [
+    const OPENINGS: [&str; 13] = [
         "error",
         "[error",
         "api error",
         "http error",
+        "litellm.",
         "http ",
         "an error occurred",
         "request failed",
@@ -288,11 +289,31 @@ fn reads_like_error(head: &str) -> bool {
     ];
     let head = head.trim_start().trim_start_matches(['*', '⚠', '❌', '\u{fe0f}', ' ']).to_lowercase();
     let is_document = ["{\"error\"", "[{\"error\"", "{\"detail\"", "<!doctype html", "<html"];
-    if is_document.iter().any(|opening| head.starts_with(opening)) {
+    if is_document.iter().any(|opening| head.starts_with(opening)) || opens_with_status(&head) {
         return true;
     }
     OPENINGS.iter().any(|opening| head.starts_with(opening))
         && (SIGNS.iter().any(|sign| head.contains(sign)) || has_error_status(&head))
+}
+
+/// Whether text begins like a status line: `503 Service Unavailable`, with or without the version before it.
+fn opens_with_status(text: &str) -> bool {
+    const REASONS: [&str; 9] = [
+        "bad request",
+        "unauthorized",
+        "forbidden",
+        "too many requests",
+        "internal server error",
+        "bad gateway",
+        "service unavailable",
+        "service temporarily unavailable",
+        "gateway time",
+    ];
+    let line =
+        text.strip_prefix("http/").and_then(|rest| rest.split_once(' ')).map_or(text, |(_, line)| line);
+    let Some((status, reason)) = line.split_once([' ', ':']) else { return false };
+    matches!(status.parse(), Ok(400..=599_u16))
+        && REASONS.iter().any(|words| reason.trim_start().starts_with(words))
 }
 
 fn has_error_status(text: &str) -> bool {

@@ -233,7 +233,7 @@ impl Closing {
                 self.failure(Ruling::new(StreamTruncated, "aborted"), "the connection was lost")
             }
             Ending::Deadline(deadline) => self.timed_out(deadline),
-            Ending::Clean if self.story.events == 0 && !head.is_empty() => {
+            Ending::Clean if self.story.events == 0 && (!head.is_empty() || self.head.challenged) => {
                 let text = excuse::lower_head(head);
                 let ruling = edge::rule(self.head.status, &text, false, self.head.challenged);
                 let looks_like_words = !text.starts_with([':', 'd', 'e', 'i', 'r']) || text.contains(' ');
@@ -352,8 +352,29 @@ impl Closing {
         }
         let text = excuse::lower_head(bytes);
         let is_html = bytes.starts_with(b"<");
-        let ruling = edge::rule(self.head.status, &text, is_html, self.head.challenged);
+        let ruling = self.words_of_server(&text, is_html);
+        let ruling =
+            ruling.unwrap_or_else(|| edge::rule(self.head.status, &text, is_html, self.head.challenged));
         self.failure(ruling, &excuse::readable(bytes, is_html))
+    }
+
+    /// What plain words stand for that only the model server, or what speaks for it, would say. Of faults on the way
+    /// anyone may tell, so there only that a model is loading counts.
+    fn words_of_server(&self, text: &str, is_html: bool) -> Option<Ruling> {
+        if is_html || self.head.challenged || edge::names_itself(text) {
+            return None;
+        }
+        let is_loading = |ruling: &Ruling| ruling.subclass.as_deref() == Some("loading");
+        classify::classify_words(text, self.around())
+            .filter(|ruling| (400..500).contains(&self.head.status) || is_loading(ruling))
+    }
+
+    fn around(&self) -> Circumstances<'_> {
+        Circumstances {
+            http_status: self.head.status,
+            host: &self.head.host,
+            has_answer: self.story.transcript.has_answer(),
+        }
     }
 
     fn complaint(&self, complaint: &Complaint) -> Failure {
@@ -361,12 +382,7 @@ impl Closing {
         if let Some(code) = &self.head.error_code {
             complaint.add_code(code);
         }
-        let around = Circumstances {
-            http_status: self.head.status,
-            host: &self.head.host,
-            has_answer: self.story.transcript.has_answer(),
-        };
-        let ruling = classify::classify(&complaint, around);
+        let ruling = classify::classify(&complaint, self.around());
         let body_hint = complaint.retry_delay.or(complaint.estimated_time);
         let mut failure = self.failure(ruling, &complaint.message);
         failure.retry_after = self.head.hints.retry_after.or(body_hint).or(self.bucket_reset(&failure));

@@ -5,6 +5,8 @@
 
 mod connections;
 mod page;
+mod probe;
+mod scrape;
 mod status;
 mod web;
 
@@ -23,16 +25,16 @@ use axum::{
     routing::{get, post},
 };
 use chrono::Utc;
-use flate2::{Compression, write::GzEncoder};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
 };
 
+use self::scrape::Scrapes;
 pub use self::web::Web;
 pub use status::{BudgetStatus, CellStatus, Latency, Status, SweepStatus};
 
-use crate::metrics::{self, Metrics};
+use crate::{measurement::Measurement, metrics::Metrics};
 
 /// Whether the daemon does its work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -63,6 +65,17 @@ pub enum Command {
         /// Whether there is such a sweep.
         reply: oneshot::Sender<bool>,
     },
+    /// Send one probe now.
+    Probe {
+        /// Name of the target.
+        target: String,
+        /// The model.
+        model: String,
+        /// The answer is of no use after this.
+        within: Duration,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Demanded>,
+    },
     /// Run a sweep now.
     RunSweep {
         /// Its name.
@@ -83,6 +96,17 @@ pub enum RunAnswer {
     Refused(String),
 }
 
+/// What became of the wish for one probe.
+#[derive(Debug, Clone)]
+pub enum Demanded {
+    /// It was sent.
+    Measured(Arc<Measurement>),
+    /// No such target or model is configured.
+    Unknown,
+    /// Not now, and why.
+    Refused(String),
+}
+
 /// What the surface reads from and writes to.
 #[derive(Debug, Clone)]
 pub struct Surface {
@@ -97,6 +121,8 @@ pub struct Surface {
     /// Whether requests may change anything (`--web.enable-lifecycle`); they may, too, where the web configuration
     /// asks for a credential.
     pub lifecycle: bool,
+    /// Whether `/probe` sends probes (`--web.enable-probe`).
+    pub probes: bool,
     /// TLS, credentials and headers.
     pub web: Web,
 }
@@ -116,7 +142,12 @@ pub fn router(surface: Surface) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/page.css", get(style))
-        .route("/metrics", get(scrape))
+        .merge(
+            Router::new()
+                .route("/metrics", get(scrape::scrape))
+                .with_state((surface.clone(), Scrapes::default())),
+        )
+        .route("/probe", get(probe::probe))
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
         .route("/-/reload", post(reload))
@@ -128,48 +159,6 @@ pub fn router(surface: Surface) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(surface.web.clone(), web::guard))
         .with_state(surface)
-}
-
-async fn scrape(State(surface): State<Surface>, headers: HeaderMap) -> Response {
-    let gzip = accepts_gzip(&headers);
-    // Writing and packing megabytes would hold up the probes that share this thread.
-    let written = tokio::task::spawn_blocking(move || {
-        let text = surface.metrics.encode().into_bytes();
-        if gzip { (compressed(&text), true) } else { (text, false) }
-    });
-    let Ok((body, packed)) = written.await else {
-        return (StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n").into_response();
-    };
-    let mut response = Response::new(Body::from(body));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if packed {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    response
-}
-
-/// `gzip` or `*` is among the accepted encodings, and not with the weight zero.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
-    let items: Vec<&str> = values.flat_map(|value| value.split(',')).collect();
-    let weight_of = |wanted: &str| {
-        items.iter().find_map(|item| {
-            let mut parts = item.split(';').map(str::trim);
-            parts.next().filter(|coding| coding.eq_ignore_ascii_case(wanted))?;
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            Some(weight.map_or(1.0, |weight| weight.trim().parse::<f32>().unwrap_or(0.0)))
-        })
-    };
-    weight_of("gzip").or_else(|| weight_of("*")).is_some_and(|weight| weight > 0.0)
-}
-
-/// Packed, or empty if that fails, which writing to memory cannot.
-fn compressed(text: &[u8]) -> Vec<u8> {
-    use std::io::Write as _;
-    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    encoder.write_all(text).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
 async fn healthy() -> &'static str {
@@ -325,6 +314,7 @@ async fn not_found() -> (StatusCode, &'static str) {
         "not found; there are:\n\
          GET  /                           status page\n\
          GET  /metrics                    for Prometheus\n\
+         GET  /probe?target=T&model=M     one probe now, for a scrape (--web.enable-probe)\n\
          GET  /-/healthy                  the process runs\n\
          GET  /-/ready                    the schedule runs\n\
          POST /-/reload                   read the configuration again\n\

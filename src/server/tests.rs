@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta};
 
-use super::*;
+use super::{scrape::accepts_gzip, *};
 use crate::{
     analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,

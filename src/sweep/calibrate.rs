@@ -105,7 +105,7 @@ impl Caller<'_> {
         let toll = self.shots.toll();
         let loaded = self.shots.calibrating(length);
         let estimated = loaded.estimated();
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.run.governor);
         let mut reservation = self.run.governor.reserve(&toll.order, worst_case).ok()?;
         let entry = self.run.register.enter(Errand::of(self.cell, Role::Calibration));
         let shot = loaded.as_shot();
@@ -115,7 +115,7 @@ impl Caller<'_> {
             () = halt.cancelled() => return None,
         };
         entry.ended(&measurement);
-        let used = toll.used(reservation.held(), &measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.run.governor);
         reservation.settle(used);
         Some((estimated, measurement))
     }

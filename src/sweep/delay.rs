@@ -3,7 +3,7 @@
 //! A probe's stamps are taken when its task runs. If the runtime or the machine is busy, every stamp is late by
 //! about as much as this module's own timer is.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::oneshot,
@@ -23,9 +23,11 @@ pub const DELAY_BOUNDS: [f64; 18] = [
     0.5, 1.0,
 ];
 
-/// How often the delay is sampled. Not a divisor of anything a server does, and seldom enough that a level of one
-/// worker does not spend more on watching itself than on its chunks.
-const PERIOD: Duration = Duration::from_millis(23);
+/// How often the delay is sampled at most and at least: at 100 tokens a second and stream, every fifth chunk of a few
+/// streams. A level of one worker must not spend as much on watching itself as on its chunks, one of many is short
+/// and needs enough samples. No divisors of anything a server does.
+const PERIOD_MIN: Duration = Duration::from_millis(7);
+const PERIOD_MAX: Duration = Duration::from_millis(47);
 /// tokio's timer rounds up to its millisecond tick: up to that much is no delay.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
 /// A level is saturated when the delay is more than this share of its median time to first token ...
@@ -41,19 +43,26 @@ pub(super) struct Watch {
     before: Option<KeptWaiting>,
 }
 
+/// What a process that the kernel calls starved is judged by: one in a hundred, later than this share of the limit.
+const STARVED: (f64, f64) = (0.99, 0.5);
+/// And any other: one in twenty, later than the limit.
+const SERVED: (f64, f64) = (0.95, 1.0);
+
 /// What a watch saw.
 pub(super) struct Delays {
     /// How late the timer fired.
     pub(super) sampled: GapSketch,
-    kept_waiting: Option<KeptWaiting>,
-    span: Duration,
+    /// Whether others had the cores; `false` where the kernel does not say.
+    starved: bool,
 }
 
 impl Watch {
-    pub(super) fn start() -> Self {
+    /// Watches over a level with so many streams.
+    pub(super) fn start(streams: u32) -> Self {
         let (end, ended) = oneshot::channel();
         let mut task = JoinSet::new();
-        task.spawn(watch(ended));
+        let period = (PERIOD_MAX / streams.max(1)).max(PERIOD_MIN);
+        task.spawn(watch(period, ended));
         Self { task, end, started: Instant::now(), before: KeptWaiting::read() }
     }
 
@@ -61,30 +70,38 @@ impl Watch {
     pub(super) async fn stop(mut self) -> Delays {
         drop(self.end);
         let sampled = self.task.join_next().await.and_then(Result::ok).unwrap_or_else(sketch);
-        let kept_waiting = KeptWaiting::read().zip(self.before).map(|(now, before)| now.since(before));
-        Delays { sampled, kept_waiting, span: self.started.elapsed() }
+        let cores =
+            thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
+        let kept = KeptWaiting::read().zip(self.before).map(|(now, before)| now.since(&before));
+        let starved = kept.is_some_and(|kept| kept.is_starved(self.started.elapsed(), cores));
+        Delays { sampled, starved }
     }
 }
 
 impl Delays {
-    /// Whether they distorted a level with this median time to first token.
+    /// Whether they distorted a level with this median time to first token. `late_p95_seconds`: by how much its requests
+    /// left after they were due, where they were due.
     ///
-    /// The 95th percentile of the samples decides: one late wake-up is no verdict, one in twenty is. But a process
-    /// that shares its core is served promptly as long as it asks for little, so that a timer that asks seldom may see
-    /// little of what thousands of stamps suffer. The kernel counts every wake-up: where it says that the process was
-    /// starved, one in a hundred later than half the limit is enough.
-    pub(super) fn saturated(&self, ttft_p50_seconds: Option<f64>) -> Option<bool> {
+    /// The 95th percentile of the samples decides: one late wake-up is no verdict, one in twenty is. But a process that
+    /// asks for little is served promptly even where others take the core: then its wake-ups are late now and then, and
+    /// by up to the others' slice, which spoils a level's high percentiles and not its median. Where the kernel says
+    /// that others took the core, one in a hundred later than half the limit is enough.
+    pub(super) fn saturated(
+        &self,
+        ttft_p50_seconds: Option<f64>,
+        late_p95_seconds: Option<f64>,
+    ) -> Option<bool> {
         let limit = ttft_p50_seconds.map_or(0.0, |ttft| ttft * SHARE_MAX).max(DELAY_MIN.as_secs_f64());
-        let starved = self.kept_waiting.is_some_and(|kept| kept.is_starved(self.span));
-        let (quantile, limit) = if starved { (0.99, limit / 2.0) } else { (0.95, limit) };
-        Some(self.sampled.quantile(quantile)? > limit)
+        let (quantile, share) = if self.starved { STARVED } else { SERVED };
+        let late = late_p95_seconds.is_some_and(|late| late - TIMER_GRANULARITY.as_secs_f64() > limit);
+        Some(late || self.sampled.quantile(quantile)? > limit * share)
     }
 }
 
-async fn watch(mut ended: oneshot::Receiver<()>) -> GapSketch {
+async fn watch(period: Duration, mut ended: oneshot::Receiver<()>) -> GapSketch {
     let mut delays = sketch();
     loop {
-        let due = Instant::now() + PERIOD;
+        let due = Instant::now() + period;
         tokio::select! {
             biased;
             () = sleep_until(due) => delays.record(due.elapsed().saturating_sub(TIMER_GRANULARITY)),

@@ -259,7 +259,7 @@ async fn admit(
     if run.sweep.is_quiet(run.governor.now()) {
         return Err(Cause::Quiet);
     }
-    let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target());
+    let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target(), &run.governor);
     let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
     run.governor.covers(&order, worst_case).map_err(Cause::Budget)?;
     Ok(pass)

@@ -82,7 +82,7 @@ impl Level {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let level = Arc::new(self);
-        let delays = delay::Watch::start();
+        let delays = delay::Watch::start(concurrency);
         if let Some(rate) = level.cell.rate {
             open::run(&level, &floor, rate).await;
         } else {
@@ -104,7 +104,8 @@ impl Level {
             let overflow = floor.refused.load(Ordering::Relaxed);
             summary.offer(Offered::of(rate, level.settings.arrivals, overflow, &samples));
         }
-        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50));
+        let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
+        summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
         Finished { summary, delays: delays.sampled, ended }
     }
 }
@@ -309,7 +310,7 @@ impl Worker {
     async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<Measurement> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
-        let worst_case = toll.worst_case(loaded.prompt_tokens());
+        let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,
             Err(exhausted) => {
@@ -333,7 +334,7 @@ impl Worker {
             probe.await
         };
         entry.ended(&measurement);
-        let used = toll.used(reservation.held(), &measurement);
+        let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
         Some(measurement)
     }

@@ -11,6 +11,7 @@ mod halt;
 mod kept_waiting;
 mod ladder;
 mod level;
+mod on_demand;
 mod register;
 mod shot;
 mod toll;
@@ -27,6 +28,7 @@ pub use self::{
     delay::DELAY_BOUNDS,
     halt::{Brake, Halt, Stop, brake},
     ladder::{Cause, LadderReport, NotRun},
+    on_demand::{Demand, Means, on_demand},
     register::{Entry, Errand, Fate, Register, Role, Tally},
     shot::Prepared,
 };
@@ -144,7 +146,7 @@ impl Fleet {
 /// The cap under which it does not.
 pub fn affordable(sweep: &Sweep, governor: &Governor) -> Result<(), Exhausted> {
     let mut refused = Ok(());
-    for (order, amount) in toll::cheapest(sweep) {
+    for (order, amount) in toll::cheapest(sweep, governor) {
         match governor.covers(&order, amount) {
             Ok(()) => return Ok(()),
             Err(exhausted) => refused = Err(exhausted),

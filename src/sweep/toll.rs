@@ -2,8 +2,10 @@
 //!
 //! Pure. What nobody can know counts as the worst case: a budget is there for the day on which things go wrong.
 
+use std::sync::Arc;
+
 use crate::{
-    budget::{Amount, Order, Price},
+    budget::{Amount, Governor, Order, Price},
     cell::Cell,
     config::{LevelSettings, Sweep, Target},
     measurement::{FailureClass, Measurement, TokenSource},
@@ -22,6 +24,7 @@ const LIMIT_MEMBERS: [&str; 4] =
 #[derive(Debug, Clone)]
 pub(super) struct Toll {
     pub(super) order: Order,
+    model: Arc<str>,
     price: Price,
     /// Output tokens of one probe at most.
     output_tokens: u64,
@@ -31,31 +34,38 @@ impl Toll {
     pub(super) fn new(cell: &Cell, settings: &LevelSettings, target: &Target) -> Self {
         Self {
             order: Order { sweep: cell.sweep.clone(), target: cell.target.clone() },
+            model: cell.model.clone(),
             price: target.prices.get(&cell.model).copied().unwrap_or_default(),
             output_tokens: output_tokens_max(settings.output_tokens_max(), &target.extra_body),
         }
     }
 
-    /// The worst case of one probe with a prompt of about so many tokens.
+    /// The worst case of one probe with a prompt of about so many tokens; never less, for its length, than what the dearest
+    /// answer of this model came to.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "`as` saturates, and a length is never negative"
     )]
-    pub(super) fn worst_case(&self, prompt_tokens: f64) -> Amount {
+    pub(super) fn worst_case(&self, prompt_tokens: f64, governor: &Governor) -> Amount {
         let prompt = (prompt_tokens * PROMPT_SLACK + TEMPLATE_TOKENS).ceil() as u64;
-        self.amount(prompt, self.output_tokens)
+        let amount = self.amount(prompt, self.output_tokens);
+        governor.dearness(&self.order.target, &self.model).of(amount)
     }
 
     /// What a probe used that ended like this, of which `held` was held.
-    pub(super) fn used(&self, held: Amount, measurement: &Measurement) -> Amount {
+    pub(super) fn used(&self, held: Amount, measurement: &Measurement, governor: &Governor) -> Amount {
         let tokens = &measurement.tokens;
         let counted = matches!(
             tokens.source,
             TokenSource::Usage | TokenSource::UsageCumulative | TokenSource::Vendor(_)
         );
         match (tokens.prompt, tokens.output) {
-            (Some(prompt), Some(output)) if counted => self.amount(prompt, output),
+            (Some(prompt), Some(output)) if counted => {
+                let used = self.amount(prompt, output);
+                governor.learn(&self.order.target, &self.model, held, used);
+                used
+            }
             _ if tokens.chunks == 0 && never_ran(measurement) => {
                 Amount { requests: held.requests, ..Amount::default() }
             }
@@ -73,14 +83,17 @@ impl Toll {
 }
 
 /// The worst case of a whole level.
-pub(super) fn level(cell: &Cell, settings: &LevelSettings, target: &Target) -> Amount {
+pub(super) fn level(cell: &Cell, settings: &LevelSettings, target: &Target, governor: &Governor) -> Amount {
     let toll = Toll::new(cell, settings, target);
     let requests = settings.requests.saturating_add(settings.excluded(cell));
-    toll.worst_case(f64::from(cell.prompt_tokens)).times(u64::from(requests))
+    toll.worst_case(f64::from(cell.prompt_tokens), governor).times(u64::from(requests))
 }
 
 /// The cheapest level of each target, model by model: what a start needs at least.
-pub(super) fn cheapest(sweep: &Sweep) -> impl Iterator<Item = (Order, Amount)> + '_ {
+pub(super) fn cheapest<'a>(
+    sweep: &'a Sweep,
+    governor: &'a Governor,
+) -> impl Iterator<Item = (Order, Amount)> + 'a {
     let first = sweep.prompt_tokens.first().copied().zip(sweep.loads().next());
     let models =
         sweep.targets.iter().flat_map(|(target, models)| models.iter().map(move |model| (target, model)));
@@ -95,7 +108,7 @@ pub(super) fn cheapest(sweep: &Sweep) -> impl Iterator<Item = (Order, Amount)> +
             rate,
         };
         let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
-        Some((order, level(&cell, &sweep.level, target)))
+        Some((order, level(&cell, &sweep.level, target, governor)))
     })
 }
 

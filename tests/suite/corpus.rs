@@ -1,5 +1,6 @@
-//! The conformance corpus: cases read from `tests/data/quirks.jsonl`, and the comparison of a measurement with what a
-//! case expects. Shared by the run with a fake clock and the run over sockets.
+//! The conformance corpus: cases read from `tests/data/quirks.jsonl` and, of the same kinds and in the same form, from
+//! `tests/data/further.jsonl`; and the comparison of a measurement with what a case expects. Shared by the run with a
+//! fake clock and the run over sockets.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -87,8 +88,17 @@ pub enum TokenKindName {
 
 /// Every case of the corpus.
 pub fn load() -> Vec<Case> {
-    let lines = include_str!("../data/quirks.jsonl").lines();
-    lines.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    read(include_str!("../data/quirks.jsonl"))
+}
+
+/// Cases of our own: other providers, other wordings, two quirks at once.
+pub fn load_further() -> Vec<Case> {
+    read(include_str!("../data/further.jsonl"))
+}
+
+fn read(lines: &str) -> Vec<Case> {
+    let case = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    lines.lines().map(case).collect()
 }
 
 /// How times are compared.

@@ -18,7 +18,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::harness::{Daemon, Server};
+use crate::harness::{Daemon, Server, serve_router};
 
 /// Within how long a leader that is gone is replaced.
 const TAKEOVER: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Replica {
         let address: SocketAddr = listener.local_addr().unwrap();
         let door = Door { store: store.clone(), fault: fault.clone() };
         let router = Router::new().fallback(serve).with_state(door);
-        doors.spawn(async move { axum_serve(listener, router).await });
+        doors.spawn(async move { serve_router(listener, router).await });
         let dir = tempfile::tempdir().unwrap();
         let token = dir.path().join("token");
         std::fs::write(&token, "token-of-a-pod\n").unwrap();
@@ -244,19 +244,6 @@ impl Replica {
 
     fn fail(&self, fault: Fault) {
         *self.fault.lock().unwrap() = fault;
-    }
-}
-
-/// What axum's own `serve` does; it is not among the features that the program needs.
-async fn axum_serve(listener: TcpListener, router: Router) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let service = hyper_util::service::TowerToHyperService::new(router.clone());
-        connections.spawn(
-            hyper::server::conn::http1::Builder::new()
-                .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
-        );
     }
 }
 

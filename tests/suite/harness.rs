@@ -65,6 +65,19 @@ pub(crate) fn http_client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
+/// What axum's own `serve` does; it is not among the features that the program needs.
+pub(crate) async fn serve_router(listener: TcpListener, router: axum::Router) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let service = hyper_util::service::TowerToHyperService::new(router.clone());
+        connections.spawn(
+            hyper::server::conn::http1::Builder::new()
+                .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
+        );
+    }
+}
+
 /// A daemon as a process of its own, its log in a file; killed when dropped.
 pub(crate) struct Daemon {
     child: std::process::Child,

@@ -40,6 +40,7 @@ async fn served(lifecycle: bool) -> Served {
         readiness: readiness_seen,
         commands: sender,
         lifecycle,
+        probes: false,
         web: Web::open(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

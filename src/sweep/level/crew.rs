@@ -98,7 +98,8 @@ impl<S: Serve, H: Fn() -> S> Crew<S, H> {
                 () = self.halt.stopping() => return false,
                 Some(back) = self.under_way.join_next() => back,
                 _ = self.over.wait_for(|over| *over) => return false,
-                () = sleep_until(instant) => return true,
+                // Leave to send may have lapsed without a word.
+                () = sleep_until(instant) => return !self.halt.is_stopping(),
             };
             self.welcome(back);
         }
