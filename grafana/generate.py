@@ -356,12 +356,6 @@ def archive(p):
 
 def process(p):
     p.row("Process")
-    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
-                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
-                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 6)
-    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
-                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
-                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 6)
     p.add(stat("Configuration", "Whether the latest configuration was accepted.", f"min(tokenprobe_config_last_reload_successful{{{PROBER}}})", "none",
                [(None, RED), (1, GREEN)], size=24, defaults={"mappings": mapped(("refused", RED), ("loaded", GREEN))}), 4, 4)
     p.add(stat("Loaded", "When the configuration was last accepted.",
@@ -379,6 +373,12 @@ def process(p):
     p.add(series("Open files", "File descriptors, and how many may be open.", [(f"sum by (instance) (process_open_fds{{{PROBER}}})", "{{instance}}"),
                  (f"min(process_max_fds{{{PROBER}}})", "limit")], "short", dashes=["limit"],
                  custom={"scaleDistribution": {"type": "log", "log": 10}, "axisSoftMin": 1}), 8, 7)
+    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
+                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
+                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 5)
+    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
+                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
+                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 5)
 
 
 def dashboards():
