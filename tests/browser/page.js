@@ -244,7 +244,7 @@ const tests = {
     const names = Array.from({ length: 50 }, (_, n) => `endpoint-${String(n).padStart(2, "0")}`);
     const targets = names.map((name) => `[[targets]]\nname = "${name}"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = [${models}]\n`);
     const all = names.map((name) => `"${name}"`).join(", ").replace(/^"|"$/g, "");
-    const archive = `[archive]\npath = "${path.join(scratch, "huge.db")}"\n`;
+    const archive = `[histograms]\nmax_series = 200000\n[archive]\npath = "${path.join(scratch, "huge.db")}"\n`;
     const prober = await configured("huge", archive + targets.join("") + sweep("s", all, 'every = "1d"\nrun_on_start = true'));
     await until("all failed", async () => {
       const { models } = await (await fetch(`${prober.base}api/v1/models`)).json();
