@@ -83,6 +83,10 @@ impl Familiar {
 }
 
 /// Whether a string of JSON with these bytes is just them.
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "a branch for each would keep it from going many bytes at a time"
+)]
 fn is_plain(text: &[u8]) -> bool {
     // Without a way out at the first that is not: so it is done many bytes at a time.
     text.iter().fold(true, |plain, byte| plain & (*byte >= b' ') & (*byte != b'"') & (*byte != b'\\'))
