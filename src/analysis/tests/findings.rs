@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::{knees::golden, level, ms};
 use crate::{
     analysis::{
-        Basis, Capacity, Examined, Finding, Found, LengthPoint, LevelSummary, Little, Percentiles,
+        Basis, Capacity, Examined, Finding, Found, LengthPoint, LevelSummary, Little, Offered, Percentiles,
         PromptLength, Traits, examine, growth,
     },
+    arrivals::Arrivals,
     config::{Objectives, PrefixCache},
     engine::{EngineView, Part},
     measurement::FailureClass,
@@ -116,8 +117,45 @@ fn every_finding_of_the_vocabulary_holds_where_it_should_and_nowhere_else() {
     lengths_and_caches(&mut pairs);
     growth_with_length(&mut pairs);
     by_the_engine(&mut pairs);
+    at_rates(&mut pairs);
     let missing: Vec<_> = Finding::ALL.iter().filter(|finding| !pairs.0.contains(finding)).collect();
     assert!(missing.is_empty(), "never shown: {missing:?}");
+}
+
+/// Makes the ladder an open loop of one more request per second at each level.
+fn offer(ladder: &mut Ladder, change: impl Fn(usize, &mut Offered)) {
+    each(ladder, |index, level| {
+        let mut offered = Offered {
+            rate: format!("{}/s", index + 1).parse().unwrap(),
+            arrivals: Arrivals::Constant,
+            overflow: 0,
+            growth: Some(0.0),
+            keeps_up: Some(true),
+            late_p95_seconds: Some(0.001),
+        };
+        change(index, &mut offered);
+        level.concurrency = 256;
+        level.offered = Some(offered);
+    });
+}
+
+fn at_rates(pairs: &mut Pairs) {
+    let behind = |growth: f64| {
+        move |ladder: &mut Ladder| {
+            offer(ladder, |index, offered| {
+                if index == 3 {
+                    (offered.growth, offered.keeps_up) = (Some(growth), Some(growth < 0.1));
+                }
+            });
+        }
+    };
+    pairs.check(Finding::FallsBehind, None, behind(0.5), behind(0.0));
+    let refused = |overflow: u32| {
+        move |ladder: &mut Ladder| {
+            offer(ladder, |index, offered| offered.overflow = if index == 3 { overflow } else { 0 })
+        }
+    };
+    pairs.check(Finding::ArrivalsNotSent, None, refused(7), refused(0));
 }
 
 fn fail(level: &mut LevelSummary, class: FailureClass, count: u32) {
