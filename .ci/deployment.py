@@ -1,6 +1,6 @@
 """Looks at what the validators cannot: the operator's resources, the dashboards' ConfigMaps, the compose file.
 
-usage: deployment.py CHART KUSTOMIZE (rendered, with everything switched on)
+usage: deployment.py CHART KUSTOMIZE STANDBY (rendered, with everything switched on) DEFAULT (the chart as it is)
 """
 
 import json
@@ -14,12 +14,13 @@ DASHBOARDS = {file.name: json.loads(file.read_text()) for file in pathlib.Path("
 
 
 def main():
-    for file in sys.argv[1:]:
-        documents = [each for each in yaml.safe_load_all(pathlib.Path(file).read_text()) if each]
+    chart, kustomize, standby, default = ([each for each in yaml.safe_load_all(pathlib.Path(file).read_text()) if each] for file in sys.argv[1:])
+    for documents in (chart, kustomize, standby):
         rules(documents)
         monitor(documents)
-    chart = list(yaml.safe_load_all(pathlib.Path(sys.argv[1]).read_text()))
-    dashboards([each for each in chart if each])
+    for documents, replicas in ((chart, 2), (standby, 2), (kustomize, 1), (default, 1)):
+        election(documents, replicas)
+    dashboards(chart)
     compose()
     print("rules, monitors, dashboards and compose file: as they should be")
 
@@ -41,6 +42,22 @@ def monitor(documents):
     pods = deployment["spec"]["template"]
     assert service["spec"]["selector"].items() <= pods["metadata"]["labels"].items(), "the service does not find the pods"
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+
+
+def election(documents, replicas):
+    """A token is in the pod only where it is needed, and it may do no more than what is needed."""
+    (deployment,) = kind(documents, "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    several = replicas > 1
+    assert deployment["spec"]["replicas"] == replicas
+    assert pod["automountServiceAccountToken"] is several
+    assert any(arg.startswith("--leader-election.lease=") for arg in pod["containers"][0]["args"]) is several
+    roles = kind(documents, "Role")
+    assert len(roles) == several
+    for role in roles:
+        assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"leases"}
+        (binding,) = kind(documents, "RoleBinding")
+        assert binding["subjects"][0]["name"] == pod["serviceAccountName"] == kind(documents, "ServiceAccount")[0]["metadata"]["name"]
 
 
 def dashboards(documents):

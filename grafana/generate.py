@@ -269,7 +269,20 @@ def compare():
         p.add(series(f"{title}, relative to last week", "Median of six hours, mean over the chosen cells with 20 good answers on both sides.",
                      [Query(f"avg by ({by}) (cell:{rule}:ratio_to_last_week{{{ruled}}})", ENDPOINT, NO_LAST_WEEK)], "percentunit",
                      custom=around, defaults={**relative, "noValue": "needs a week of data"}), 8, 8)
-    return dashboard("compare", "Compare", "Models and targets side by side on the same cells, against a chosen one and against last week.",
+    p.row("By location")
+    # A prober does not know where it stands: the label comes with the scrape. Without it there is one line without a name.
+    where, place = f"location, {by}", "{{location}} · {{target}} · {{model}}"
+    p.add(series("TTFT P50 by location", same + " The label location is added by the scrape.", [(level(TTFT, "0.5", where, CELL, "avg"), place)], "s"), 8, 8)
+    p.add(series("TTFT against the nearest location", "Ratio to the location with the shortest TTFT P50 of the same target, model and cell, "
+                 "mean over the chosen cells: what the way to the endpoint costs.",
+                 [(f"""avg by ({where}) (
+            avg by (location, target, model, prompt_tokens, concurrency, rate) ({TTFT}{{{CELL}{median}}})
+            / on (target, model, prompt_tokens, concurrency, rate) group_left ()
+            min by (target, model, prompt_tokens, concurrency, rate) ({TTFT}{{{CELL}{median}}}))""", place)],
+                 "percentunit", custom=around, defaults={"decimals": 0}), 8, 8)
+    p.add(states("Up by location", "Whether the latest probe from there brought text. Down from one place only is the way, down from all is the endpoint.",
+                 (f"max by ({where}) (tokenprobe_up{{{MODEL}}})", place), UP), 8, 8)
+    return dashboard("compare", "Compare", "Models and targets side by side on the same cells, against a chosen one, against last week, and by location.",
                      ["job", "instance", "target", "model", "sweep", "prompt_tokens", "concurrency", "baseline_target", "baseline_model"], p)
 
 
@@ -343,12 +356,6 @@ def archive(p):
 
 def process(p):
     p.row("Process")
-    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
-                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
-                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 6)
-    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
-                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
-                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 6)
     p.add(stat("Configuration", "Whether the latest configuration was accepted.", f"min(tokenprobe_config_last_reload_successful{{{PROBER}}})", "none",
                [(None, RED), (1, GREEN)], size=24, defaults={"mappings": mapped(("refused", RED), ("loaded", GREEN))}), 4, 4)
     p.add(stat("Loaded", "When the configuration was last accepted.",
@@ -366,6 +373,12 @@ def process(p):
     p.add(series("Open files", "File descriptors, and how many may be open.", [(f"sum by (instance) (process_open_fds{{{PROBER}}})", "{{instance}}"),
                  (f"min(process_max_fds{{{PROBER}}})", "limit")], "short", dashes=["limit"],
                  custom={"scaleDistribution": {"type": "log", "log": 10}, "axisSoftMin": 1}), 8, 7)
+    p.add(series("Who leads?", "1 for the replica that holds the lease and probes; the others stand by.",
+                 [Query(f"max by (instance) (tokenprobe_leader{{{PROBER}}})", "{{instance}}", "a single prober elects nobody")], "none",
+                 defaults={"decimals": 0, "noValue": "no leader election"}), 12, 5)
+    p.add(series("Does the lease answer?", "Requests about the lease that were not granted, per bar.",
+                 [Query(f"sum by (instance) (increase(tokenprobe_lease_request_failures_total{{{PROBER}}}[$__interval])) > 0", "{{instance}}",
+                        "a single prober elects nobody")], "short", bars=True, defaults={"noValue": "nothing failed"}), 12, 5)
 
 
 def dashboards():

@@ -20,7 +20,8 @@
 //! | [`probe`] | one request: connect, send, read, stamp, give up in time | network, monotonic clock |
 //! | [`protocol`] | wire formats: request out, tokens with times in | pure |
 //! | [`measurement`] | what one probe observed, and the latencies derived from it | pure |
-//! | [`analysis`] | level statistics, knee, safe concurrency | pure |
+//! | [`engine`] | what an inference engine says of itself; where the time to first token went | pure |
+//! | [`analysis`] | level statistics, knee, safe concurrency, findings | pure |
 //! | [`report`] | a sweep's report as table, Markdown, CSV, JSON, HTML | pure |
 //! | [`html`] | charts and tables that the status page and the report are made of | pure |
 //! | [`archive`] | runs, levels and failures on disk; what comes back after a restart | file |
@@ -54,7 +55,8 @@
 //! - **Failures.** A probe that fails is a measurement like any other: it enters no latency histogram except the
 //!   request duration's, and it stays in every denominator. Nothing is retried inside a measurement, with one
 //!   exception: a request that met an idle connection which the server had closed goes out once more, on the same
-//!   clock. A probe that is cancelled by shutdown is counted nowhere.
+//!   clock. A probe that we cancel ourselves (shutdown, a filler no longer needed, a lost
+//!   lease) is no measurement; it is counted as cancelled.
 //! - **Deadlines.** Connect, headers, first token, stall between tokens, total. Comments, pings, role-only and empty
 //!   frames do not put off the first token's.
 //! - **Load.** A closed loop: as many workers as the level's concurrency, each starting its next probe when its last
@@ -81,6 +83,7 @@ pub mod analysis;
 pub mod arrivals;
 pub mod budget;
 pub mod election;
+pub mod engine;
 pub mod html;
 pub mod measurement;
 pub mod probe;

@@ -6,13 +6,17 @@
 //! are estimates, corrected by what [`calibration`]
 //! learned from it.
 
+pub mod book;
 pub mod calibration;
 mod chinese;
 mod english;
 mod prose;
 
+use std::fmt::Write as _;
+
+pub use self::book::Prompts;
 use self::prose::Prose;
-use crate::config::PromptLanguage;
+use crate::config::{PromptLanguage, Share};
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +28,8 @@ pub enum Nonce {
     Fresh(u64),
     /// The same prompt every time, for measuring a warm prefix cache.
     Warm,
+    /// The same beginning every time, as long as this share; behind it a number not used before.
+    Shared(u64, Share),
 }
 
 /// How long a prompt should be, and in which language.
@@ -61,27 +67,54 @@ const BUDGET_MAX: f64 = 4_000_000.0;
 /// alone has about 14 tokens and is never cut.
 #[must_use]
 pub fn build(nonce: Nonce, shape: Shape) -> String {
+    write(&Prompts::Generated, nonce, shape)
+}
+
+/// Writes a prompt as [`build`] does, from where prompts come from. A real one is taken as it is, behind the nonce.
+#[must_use]
+pub fn write(prompts: &Prompts, nonce: Nonce, shape: Shape) -> String {
     let budget = shape.budget().clamp(0.0, BUDGET_MAX);
-    let head = match nonce {
-        Nonce::Fresh(number) => format!("[probe {number:016x}]"),
-        Nonce::Warm => "[probe warm]".to_owned(),
-    };
-    let room = budget - estimate_tokens(&head);
-    let closing = closing(shape.language, room);
     let mut text = String::with_capacity(capacity(shape.tokens));
-    text.push_str(&head);
-    let mut prose = Prose::new(text, room - estimate_tokens(closing), shape.language, closing, nonce);
-    while prose.left > prose.settles_below() {
-        let before = prose.left;
-        prose.push_paragraph();
-        if prose.left >= before {
-            break;
-        }
+    if let Nonce::Shared(_, share) = nonce {
+        text.push_str("[probe shared]");
+        let room = budget * share.ratio() - estimate_tokens(&text);
+        text = push_body(text, prompts, Nonce::Warm, room, shape.language, "");
+        text.push_str("\n\n");
     }
-    prose.settle();
-    let mut text = prose.text;
+    match nonce {
+        Nonce::Fresh(number) | Nonce::Shared(number, _) => {
+            // Writing into memory never fails.
+            let _ = write!(text, "[probe {number:016x}]");
+        }
+        Nonce::Warm => text.push_str("[probe warm]"),
+    }
+    if let Prompts::Real(real) = prompts {
+        return format!("{text}\n\n{}", real.pick(nonce));
+    }
+    let room = budget - estimate_tokens(&text);
+    let closing = closing(shape.language, room);
+    let mut text = push_body(text, prompts, nonce, room - estimate_tokens(closing), shape.language, closing);
     text.push_str(closing);
     text
+}
+
+/// Appends prose of so many estimated tokens, to which `closing` will be added.
+fn push_body(
+    mut text: String,
+    prompts: &Prompts,
+    nonce: Nonce,
+    room: f64,
+    language: PromptLanguage,
+    closing: &str,
+) -> String {
+    match prompts {
+        Prompts::Text(book) => {
+            text.push_str("\n\n");
+            book.push_excerpt(&mut text, room, nonce);
+            text
+        }
+        Prompts::Generated | Prompts::Real(_) => Prose::new(text, room, language, closing, nonce).finish(),
+    }
 }
 
 /// About how many bytes a prompt takes; a guess that is too small costs a copy.
@@ -167,7 +200,7 @@ pub(crate) struct Dice(u64);
 impl Dice {
     fn new(nonce: Nonce) -> Self {
         Self(match nonce {
-            Nonce::Fresh(number) => number,
+            Nonce::Fresh(number) | Nonce::Shared(number, _) => number,
             Nonce::Warm => u64::MAX,
         })
     }

@@ -25,10 +25,14 @@ OWN = {
     "TokenprobeBudgetNearlySpent": "all of the budget but a little spent",
 }
 ALL_UP = 'min(tokenprobe_up{job=~"faults|own"}) == bool 1'
-EXPECTED = {(alert, "faults", target) for target, (_, alert) in ENDPOINTS.items() if alert} | {(alert, "own", "") for alert in OWN}
 ABSENT = ("TokenprobeAbsent", "", "")
+# What brings each alert (its name, job, target) about.
+WHY = {(alert, "faults", target): fault for target, (fault, alert) in ENDPOINTS.items() if alert}
+WHY |= {(alert, "own", ""): fault for alert, fault in OWN.items()} | {ABSENT: "no prober is scraped"}
+EXPECTED = set(WHY) - {ABSENT}
 # Of the machine that this runs on, which may be busy; it says nothing of what is shown here.
 OURS = "TokenprobeClientSaturated"
+BUSY = 'max(max_over_time(tokenprobe_finding{job="demo",finding="client_saturated"}[1m]))'
 # Shown by deploy/prometheus/tests alone, and why.
 UNPROVEN = {
     "TokenprobeQuotaExhausted": "the simulator has no allowance that ends",
@@ -180,18 +184,24 @@ class Watch:
     def look(self, allowed):
         found = {(each["metric"]["alertname"], each["metric"].get("job", ""), each["metric"].get("target", ""))
                  for each in self.server.series('ALERTS{alertstate="firing"}')}
-        if any(alert == OURS for alert, *_ in found) and OURS not in self.told:
-            self.told.add(OURS)
-            tell("note", OURS, "this machine is busy; not counted")
-        found = {each for each in found if each[0] != OURS}
+        found -= self.of_a_busy_machine(found)
         for change, those in (("fires", found - self.firing), ("ends", self.firing - found)):
             for alert, job, target in sorted(those):
-                tell(change, alert, (ENDPOINTS[target][0] if target else OWN.get(alert, "no prober is scraped")) + f"  {job} {target}")
+                tell(change, alert, WHY.get((alert, job, target), "not expected") + f"  {job} {target}")
         self.firing = found
         if strange := found - allowed:
             raise SystemExit(f"these must not fire: {sorted(strange)}")
         return found
 
+    def of_a_busy_machine(self, found):
+        """Alerts that are told and not counted: that this machine is too busy to measure, and what follows from it for the
+        demo, whose objectives are tight."""
+        busy = self.server.value(BUSY) == 1
+        ours = {each for each in found if each[0] == OURS or busy and each[:2] == ("TokenprobeObjectiveBurnFast", "demo")}
+        for each in ours - self.told:
+            tell("note", each[0], f"this machine is busy; not counted  {each[1]} {each[2]}")
+        self.told |= ours
+        return ours
 
 
 def tell(change, alert, why):

@@ -5,6 +5,7 @@
 //! target, and are left out except where the finding is just that.
 
 mod conduct;
+mod engine;
 mod growth;
 mod latency;
 mod load;
@@ -95,6 +96,9 @@ vocabulary! {
     CacheMissedThoughWarm = "cache_missed_though_warm",
         "the prefix cache did not answer although the prompt repeats",
         "Enable prefix caching, give it room, or route by prefix when there are replicas.";
+    OtherLoad = "other_load",
+        "the engine served requests of others meanwhile",
+        "The numbers are of both: probe at quieter hours, or an engine that nobody else uses.";
     LevelUnsteady = "level_unsteady",
         "throughput times latency is not the concurrency: the level was in no steady state",
         "Measure more requests per level; look for restarts or other load meanwhile.";
@@ -107,6 +111,9 @@ vocabulary! {
     KvCacheGrowth = "kv_cache_growth",
         "time to first token grows much faster than the prompt's length",
         "Attention and memory movement for the KV cache: look at KV-cache use, preemptions, offloading.";
+    OutsideEngine = "outside_engine",
+        "most of the time to first token passes before the engine has the request",
+        "Look at the gateway, the proxies and the network: the engine itself is prompt.";
     Preallocation = "preallocation",
         "time to first token changes when only max_tokens does",
         "The server reserves memory for the output up front: ask for no more than is needed.";
@@ -114,8 +121,11 @@ vocabulary! {
         "the median is fine, and P99 is far above it",
         "Queueing or memory fragmentation now and then: look at preemptions and waiting requests.";
     Queueing = "queueing",
-        "P95 grows faster than P50 as concurrency rises",
+        "requests wait in line: P95 outgrows P50 as concurrency rises, or the engine shows it",
         "Requests wait for one another: more replicas or slots, or admit fewer at once.";
+    KvCacheExhausted = "kv_cache_exhausted",
+        "the engine's KV cache is full: it puts requests back, or is about to",
+        "Give it more memory, shorter prompts or fewer requests at once; quantise the KV cache.";
     DecodeBound = "decode_bound",
         "time per output token rises with concurrency",
         "Decoding is the bottleneck: memory bandwidth, batch size, quantisation, speculative decoding.";
@@ -165,6 +175,75 @@ pub struct Found {
     pub rate: Option<Rate>,
     /// The numbers: seconds, ratios, counts; each name says which.
     pub evidence: Evidence,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+/// What a finding rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// The client saw it.
+    Observed,
+    /// The client saw what usually comes of it: the cause is a conclusion.
+    Inferred,
+    /// The engine's own metrics show it.
+    Measured,
+}
+
+impl Basis {
+    /// Its name in JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Inferred => "inferred",
+            Self::Measured => "measured",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Observed, Self::Inferred, Self::Measured].into_iter().find(|basis| basis.as_str() == name)
+    }
+}
+
+impl Finding {
+    /// What it rests on as long as the engine was not asked: causes inside of it are concluded.
+    #[must_use]
+    pub const fn basis(self) -> Basis {
+        match self {
+            Self::PrefillBound
+            | Self::PrefillCompute
+            | Self::KvCacheGrowth
+            | Self::Preallocation
+            | Self::OccasionalStalls
+            | Self::Queueing
+            | Self::DecodeBound => Basis::Inferred,
+            Self::OutsideEngine | Self::KvCacheExhausted | Self::OtherLoad => Basis::Measured,
+            Self::FailsUnloaded
+            | Self::ContextTooSmall
+            | Self::ClientSaturated
+            | Self::WrongMeasuringPoint
+            | Self::BufferedPath
+            | Self::ConnectionsNotReused
+            | Self::ServedModelChanged
+            | Self::HiddenReasoning
+            | Self::PromptTruncated
+            | Self::OutputShorterThanAsked
+            | Self::PrefixCacheHitThoughCold
+            | Self::CacheMissedThoughWarm
+            | Self::LevelUnsteady
+            | Self::FallsBehind
+            | Self::ArrivalsNotSent
+            | Self::RateLimited
+            | Self::FailsUnderLoad
+            | Self::LatencyBeyondObjective
+            | Self::ThroughputKnee
+            | Self::SafeConcurrency
+            | Self::NoSafeConcurrency => Basis::Observed,
+        }
+    }
 }
 
 impl Found {
@@ -174,7 +253,7 @@ impl Found {
 
     fn of_ladder(finding: Finding, evidence: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
         let evidence = evidence.into_iter().map(|(name, number)| (Cow::Borrowed(name), number)).collect();
-        Self { finding, level: None, rate: None, evidence }
+        Self { finding, level: None, rate: None, evidence, basis: finding.basis() }
     }
 }
 
@@ -189,8 +268,8 @@ pub struct Examined<'a> {
     pub objectives: &'a Objectives,
     /// Wanted prompt length.
     pub prompt_tokens: u32,
-    /// Whether prompts were calibrated with the server's own counts.
-    pub calibrated: bool,
+    /// How well prompts have the wanted length.
+    pub length: PromptLength,
     /// Output tokens asked for at most.
     pub max_tokens: u32,
     /// Whether connections should be used again.
@@ -201,6 +280,17 @@ pub struct Examined<'a> {
     pub other_lengths: &'a [LengthPoint],
     /// The lowest level once more with another `max_tokens`, and that number.
     pub max_tokens_control: Option<(u32, &'a LevelSummary)>,
+}
+
+/// How well prompts have the length that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptLength {
+    /// Calibrated with the server's own counts.
+    Calibrated,
+    /// Estimated.
+    Estimated,
+    /// They have their own.
+    Real,
 }
 
 impl<'a> Examined<'a> {
@@ -215,6 +305,7 @@ impl<'a> Examined<'a> {
 pub fn examine(ladder: &Examined<'_>) -> Vec<Found> {
     let is_open = ladder.levels.iter().any(|level| level.offered.is_some());
     let mut found = if is_open { open::findings(ladder) } else { closed(ladder) };
+    engine::judge(ladder, &mut found);
     found.sort_by_key(|found| (found.finding, found.level, found.rate));
     found
 }

@@ -11,7 +11,10 @@ use super::{
     percentile::percentile,
     steady::{little, rate_error},
 };
-use crate::measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement, Outcome, TokenSource};
+use crate::{
+    engine::FirstTokens,
+    measurement::{ConnectionUse, Failure, FailureClass, Flag, Measurement, Outcome, TokenSource},
+};
 
 /// What a level's statistics need of one probe: small, and of the same size whatever the answer's length.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,7 +175,17 @@ pub fn summarize(
         little: flow.and_then(|flow| flow.little),
         offered: None,
         traits: traits(&measured),
+        engine: None,
     }
+}
+
+/// Times to first token of all good requests, warm-ups and fillers too; `None` when there was none.
+#[must_use]
+pub fn first_tokens(samples: &[Sample]) -> Option<FirstTokens> {
+    let times = || samples.iter().filter_map(|sample| sample.ttft).map(|ttft| ttft.as_secs_f64());
+    let number = count(times().count());
+    (number > 0)
+        .then(|| FirstTokens { count: number, mean_seconds: times().sum::<f64>() / f64::from(number) })
 }
 
 /// What passed through a level while it was full.

@@ -16,17 +16,19 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use findings::{Evidence, Examined, Finding, Found, Growth, LengthPoint, examine, growth};
+pub use findings::{
+    Basis, Evidence, Examined, Finding, Found, Growth, LengthPoint, PromptLength, examine, growth,
+};
 pub use independent::independent;
 pub use interval::{Interval, wilson};
 pub use knee::{Capacity, Decided, Knee, knee, meets, safe_concurrency};
-pub use level::{FullWindow, Sample, summarize};
+pub use level::{FullWindow, Sample, first_tokens, summarize};
 pub use offered::Offered;
 pub use percentile::{PercentileIntervals, Percentiles, percentile};
 pub use scaling::Scaling;
 pub use steady::Little;
 
-use crate::{arrivals::Rate, cell::Load, measurement::FailureClass};
+use crate::{arrivals::Rate, cell::Load, engine::EngineView, measurement::FailureClass};
 
 /// The statistics of one level.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -69,6 +71,8 @@ pub struct LevelSummary {
     pub offered: Option<Offered>,
     /// What its requests had in common.
     pub traits: Traits,
+    /// The engine's own account of it; `None` when it was not asked.
+    pub engine: Option<EngineView>,
 }
 
 impl LevelSummary {

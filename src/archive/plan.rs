@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Credential, REDACTED, Redactor, Sweep, Target};
+use crate::{
+    config::{Credential, REDACTED, Redactor, Sweep, Target},
+    prompt::Prompts,
+};
 
 /// A sweep's whole plan. What it repeats of the configuration's texts goes through `redactor`.
 #[must_use]
@@ -35,8 +38,12 @@ pub fn run_plan(sweep: &Sweep, redactor: &Redactor) -> Value {
             "total": timeouts.total.as_secs_f64(),
         },
         "connection": word(&level.connection),
-        "prefix_cache": word(&level.prefix_cache),
+        "prefix_cache": level.prefix_cache.to_string(),
         "prompt_language": word(&level.prompt_language),
+        "prompts": prompts(&level.prompts),
+        "calibrate": level.calibrate,
+        "refine": sweep.refine,
+        "max_tokens_control": sweep.max_tokens_control,
         "objectives": {
             "ttft": seconds(objectives.ttft),
             "tpot": seconds(objectives.tpot),
@@ -51,6 +58,15 @@ pub fn run_plan(sweep: &Sweep, redactor: &Redactor) -> Value {
     }
     redact(&mut plan, redactor);
     plan
+}
+
+/// Where prompts come from; texts by a mark that tells them apart.
+fn prompts(prompts: &Prompts) -> Value {
+    match prompts {
+        Prompts::Generated => "generated".into(),
+        Prompts::Text(_) => format!("text {}", prompts.mark()).into(),
+        Prompts::Real(_) => "real".into(),
+    }
 }
 
 fn of_target(target: &Target, models: &[std::sync::Arc<str>]) -> Value {
@@ -68,12 +84,19 @@ fn of_target(target: &Target, models: &[std::sync::Arc<str>]) -> Value {
         "extra_headers": headers,
         "max_tokens_field": target.max_tokens_field,
         "http_version": word(&target.http_version),
+        "engine_metrics_url": target.engine_metrics_url.as_ref().map(engine_url),
         // Host and port: the user information of a proxy is a credential.
         "proxy": target.proxy.as_ref().and_then(|proxy| Some(format!("{}:{}", proxy.host()?, proxy.port_u16().unwrap_or(80)))),
         "tls_insecure_skip_verify": target.tls.insecure_skip_verify,
         "tls_ca_file": target.tls.ca_file.as_ref().map(|path| path.display().to_string()),
         "allow_overlap": target.allow_overlap,
     })
+}
+
+/// Without its query, which may hold a credential.
+fn engine_url(url: &http::Uri) -> String {
+    let place = url.authority().map_or("", http::uri::Authority::as_str);
+    format!("{}://{place}{}", url.scheme_str().unwrap_or("http"), url.path())
 }
 
 /// What proves who asks, without the proof.

@@ -12,7 +12,7 @@ use super::{
     store::Store,
 };
 use crate::{
-    analysis::{Decided, Finding, Found, Interval, Knee, Scaling},
+    analysis::{Basis, Decided, Finding, Found, Interval, Knee, Scaling},
     arrivals::Rate,
     sweep::{LadderReport, NotRun, SweepReport, SweepResult},
 };
@@ -286,8 +286,11 @@ impl LadderRow {
             let evidence = value.get("evidence").and_then(Value::as_object);
             let number =
                 |(name, number): (&String, &Value)| Some((Cow::Owned(name.clone()), number.as_f64()?));
+            let finding = Finding::parse(value.get("finding")?.as_str()?)?;
+            let basis = value.get("basis").and_then(Value::as_str).and_then(Basis::parse);
             Some(Found {
-                finding: Finding::parse(value.get("finding")?.as_str()?)?,
+                finding,
+                basis: basis.unwrap_or(finding.basis()),
                 level: value.get("level").and_then(Value::as_u64).and_then(|level| u32::try_from(level).ok()),
                 rate: rate(value, "rate"),
                 evidence: evidence.into_iter().flatten().filter_map(number).collect(),
@@ -371,6 +374,10 @@ impl SweepRecord {
                 None => ladders.push(self.ladder_of(level)),
             }
         }
+        for ladder in &mut ladders {
+            // A level that refined a knee was run last and stands between the others.
+            ladder.levels.sort_by_key(|level| level.concurrency);
+        }
         let result = match self.listing.run.result.as_deref() {
             Some("completed") => SweepResult::Completed,
             Some("failed") => SweepResult::Failed,
@@ -397,6 +404,8 @@ impl SweepRecord {
             safe_concurrency: known.and_then(|ladder| ladder.safe_concurrency),
             safe_rate: known.and_then(LadderRow::safe_rate),
             scaling: known.and_then(LadderRow::scaling),
+            growth: None,
+            control: None,
             findings: known.map(LadderRow::found).unwrap_or_default(),
         }
     }

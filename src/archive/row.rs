@@ -354,6 +354,7 @@ impl LevelRow {
             little: self.details.little(),
             offered: self.open_loop.map(Offered::from),
             traits: self.details.traits(),
+            engine: None,
         }
     }
 }

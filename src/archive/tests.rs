@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::{retention, schema::open, *};
 use crate::{
     analysis::{
-        Decided, Finding, Found, Interval, Knee, LevelSummary, Little, PercentileIntervals, Percentiles,
-        Scaling, Traits,
+        Basis, Decided, Finding, Found, Interval, Knee, LevelSummary, Little, PercentileIntervals,
+        Percentiles, Scaling, Traits,
     },
     cell::Cell,
     config::{ArchiveSettings, BaseUrl, Config, Redactor, Sweep, Target},
@@ -68,6 +68,7 @@ fn summary(concurrency: u32, ttft: f64) -> LevelSummary {
             served_models: [u64::MAX, 7].into(),
             ..Traits::default()
         },
+        engine: None,
         concurrency,
         requests: 4,
         ok: 3,
@@ -150,6 +151,8 @@ fn run(sweep: &Arc<Sweep>, now: DateTime<Utc>, ttft: f64, cut: bool) -> Vec<Entr
         safe_concurrency: Some(1),
         safe_rate: None,
         scaling: Some(law()),
+        growth: None,
+        control: None,
         findings: vec![knee_found()],
     };
     observe(Event::LadderEnded { report: Box::new(report) }, 6);
@@ -170,7 +173,7 @@ fn law() -> Scaling {
 
 fn knee_found() -> Found {
     let evidence = [("gain".into(), 0.1)].into();
-    Found { finding: Finding::ThroughputKnee, level: Some(1), rate: None, evidence }
+    Found { finding: Finding::ThroughputKnee, level: Some(1), rate: None, evidence, basis: Basis::Observed }
 }
 
 struct Place {
@@ -656,6 +659,8 @@ fn year_of_runs(store: &mut Store, sweep: &Arc<Sweep>) {
                 decided: Some(Decided::Gain { to: 16, gain: 0.1, interval: Interval::new(0.05, 0.15) }),
                 safe_concurrency: Some(5),
                 safe_rate: None,
+                growth: None,
+                control: None,
                 scaling: Some(law()),
                 findings: vec![knee_found(), knee_found()],
             };

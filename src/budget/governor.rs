@@ -12,11 +12,14 @@ use chrono::{DateTime, Utc};
 
 use super::{Amount, Caps, Exhausted, Ledger, Order, Remaining, Spent, Unit};
 
+/// By target and model.
+type Dearnesses = BTreeMap<(Arc<str>, Arc<str>), Dearness>;
+
 /// Guards the caps; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Governor {
     ledger: Arc<Mutex<Ledger>>,
-    dearness: Arc<Mutex<BTreeMap<(Arc<str>, Arc<str>), Dearness>>>,
+    dearness: Arc<Mutex<Dearnesses>>,
     clock: fn() -> DateTime<Utc>,
 }
 
@@ -141,7 +144,7 @@ impl Governor {
         known.insert(key, learned);
     }
 
-    fn dearnesses(&self) -> MutexGuard<'_, BTreeMap<(Arc<str>, Arc<str>), Dearness>> {
+    fn dearnesses(&self) -> MutexGuard<'_, Dearnesses> {
         self.dearness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -134,7 +134,7 @@ pub(super) fn temperature(text: &str) -> Result<f64, String> {
 
 /// `--prefix-cache`
 pub(super) fn prefix_cache(text: &str) -> Result<PrefixCache, String> {
-    named(text)
+    PrefixCache::parse(text)
 }
 
 /// `--arrivals`

@@ -81,8 +81,7 @@ pub(super) async fn run(args: CheckArgs) -> ExitCode {
             let checked = Checked { schema: "tokenprobe.check/1", ok, checks: &checks };
             print(&serde_json::to_string(&checked).unwrap_or_default());
         }
-        Format::Text if ok => tell("all is well"),
-        Format::Text => {}
+        Format::Text => tell(&verdict(&checks)),
     }
     ExitCode::from(if ok { 0 } else { FAILED })
 }
@@ -103,6 +102,20 @@ async fn check(
         model: model.to_string(),
         ok,
         steps,
+    }
+}
+
+/// The last line: how it stands, and what to do next.
+fn verdict(checks: &[Checklist]) -> String {
+    let failed = checks.iter().filter(|check| !check.ok).count();
+    let warned = checks.iter().flat_map(|check| &check.steps).filter(|line| line.is_warning()).count();
+    match (failed, warned) {
+        (0, 0) => "all is well; measure it with `tokenprobe sweep` and the same flags".to_owned(),
+        (0, _) => "it works; what is marked with ! is worth a look before `tokenprobe sweep`".to_owned(),
+        (1, _) if checks.len() == 1 => "change what the arrow says and check again".to_owned(),
+        (failed, _) => {
+            format!("{failed} of {} failed: change what the arrows say and check again", checks.len())
+        }
     }
 }
 

@@ -165,8 +165,13 @@ async fn suggest(endpoint: &Endpoint, model: &str) -> Option<String> {
     let list = served.iter().take(SUGGESTIONS_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let near = nearest(model, served.iter().map(String::as_str));
-    let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
-    Some(format!("the endpoint lists {}{more}{near}", list.join(", ")))
+    match (near, list.as_slice()) {
+        (Some(near), [_]) => Some(format!("did you mean \"{near}\"? The endpoint lists no other")),
+        (Some(near), list) => {
+            Some(format!("did you mean \"{near}\"? The endpoint lists {}{more}", list.join(", ")))
+        }
+        (None, list) => Some(format!("the endpoint lists {}{more}", list.join(", "))),
+    }
 }
 
 /// Set when a result could not be written.

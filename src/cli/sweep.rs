@@ -20,10 +20,12 @@ use crate::{
     arrivals::{Arrivals, Rate},
     budget::Governor,
     config::{
-        ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, model_name,
+        ArchiveSettings, Histograms, LevelSettings, PrefixCache, PromptLanguage, Redactor, Sweep, Target,
+        metrics_url, model_name, read_prompts,
     },
     measurement::FailureClass,
     probe::Endpoint,
+    prompt::Prompts,
     report::{Named, Style, comparison, comparison_json, csv, legend, sweep_json, table},
     sweep::{Event, Fleet, Prepared, Register, Role, Run, Stop, SweepReport, SweepResult, brake},
 };
@@ -77,9 +79,24 @@ pub(super) struct SweepArgs {
     /// Language of the prompts: en, zh, mixed
     #[arg(long, value_name = "LANGUAGE", default_value = "en", value_parser = prompt_language)]
     prompt_language: PromptLanguage,
-    /// Whether a prefix cache may answer: cold (a fresh prompt each time) or warm
-    #[arg(long, value_name = "cold|warm", default_value = "cold", value_parser = prefix_cache)]
+    /// Whether a prefix cache may answer: cold (a fresh prompt each time), warm, or shared:0.5 (a common half)
+    #[arg(long, value_name = "cold|warm|shared:N", default_value = "cold", value_parser = prefix_cache)]
     prefix_cache: PrefixCache,
+    /// Text to cut prompts from or, with the ending .jsonl, whole prompts, one a line
+    #[arg(long, value_name = "FILE", requires = "base_url")]
+    prompts: Option<PathBuf>,
+    /// Do not ask first how the model counts prompts: they have about the wanted length
+    #[arg(long)]
+    no_calibration: bool,
+    /// Where the engine behind the endpoint shows its own metrics, for example `http://vllm:8000/metrics`
+    #[arg(long, value_name = "URL", requires = "base_url", value_parser = metrics_url)]
+    engine_metrics_url: Option<http::Uri>,
+    /// Run one more level between the knee and the level after it
+    #[arg(long)]
+    refine: bool,
+    /// Run the lowest level once more with this output limit, to see whether it changes the time to first token
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens_control: Option<u32>,
     /// Most tokens to generate
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
@@ -330,7 +347,7 @@ fn plan(args: &SweepArgs) -> Result<Plan, Refused> {
     }
 }
 
-fn prepare(target: &Arc<crate::config::Target>, redactor: &Arc<Redactor>) -> Result<Prepared, Refused> {
+fn prepare(target: &Arc<Target>, redactor: &Arc<Redactor>) -> Result<Prepared, Refused> {
     let endpoint = Endpoint::new(target.clone(), redactor.clone());
     endpoint
         .map(Prepared::new)
@@ -373,11 +390,27 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
         return Err(Refused::usage("--model is needed beside --base-url; give it once per model"));
     }
     let (target, redactor) = args.endpoint.target(base_url, &args.models).map_err(Refused::usage)?;
-    let target = Arc::new(target);
-    let mut sweep = Sweep::ad_hoc(target.clone(), args.prompt_tokens.clone(), args.concurrency.clone());
+    let target = Arc::new(Target { engine_metrics_url: args.engine_metrics_url.clone(), ..target });
+    let prompts = args
+        .prompts
+        .as_deref()
+        .map(|path| read_prompts(path).map_err(|error| Refused::usage(format!("--prompts: {error}"))));
+    let prompts = prompts.transpose()?.unwrap_or_default();
+    let prompt_tokens = match &prompts {
+        Prompts::Real(_) if matches!(args.prefix_cache, PrefixCache::Shared(_)) => {
+            return Err(Refused::usage(
+                "--prefix-cache shared needs prompts that are written for it, not real ones",
+            ));
+        }
+        Prompts::Real(real) => vec![real.nominal_tokens()],
+        Prompts::Generated | Prompts::Text(_) => args.prompt_tokens.clone(),
+    };
+    let mut sweep = Sweep::ad_hoc(target.clone(), prompt_tokens, args.concurrency.clone());
     if !args.rates.is_empty() {
         sweep.open(args.rates.clone(), args.max_in_flight);
     }
+    sweep.refine = args.refine;
+    sweep.max_tokens_control = args.max_tokens_control;
     sweep.level = LevelSettings {
         arrivals: args.arrivals,
         requests: args.requests,
@@ -386,6 +419,8 @@ fn ad_hoc(args: &SweepArgs, base_url: &str) -> Result<Plan, Refused> {
         timeouts: args.timeouts.timeouts(),
         prefix_cache: args.prefix_cache,
         prompt_language: args.prompt_language,
+        calibrate: !args.no_calibration,
+        prompts,
         ..LevelSettings::default()
     };
     let mut fleet = Fleet::default();

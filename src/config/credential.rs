@@ -165,6 +165,13 @@ fn check_key(section: &Section<'_>, at: &At, secret: &Secret, has_header: bool) 
     }
     if !has_header && value.expose_secret().to_ascii_lowercase().starts_with("bearer ") {
         notes.complain(at, "the key begins with \"Bearer \", which is added; leave it out");
+    } else if !has_header && value.expose_secret().contains(' ') {
+        // No token has one (RFC 6750): two keys in one file, or words around the key.
+        let source = secret.source();
+        notes.complain(
+            at,
+            format!("the key ({source}) holds a space, so it is not the key alone; copy it again"),
+        );
     }
     if secret.is_literal() {
         notes.warn(at, "is written in the file; { env = \"...\" } or { file = \"...\" } keeps it out of it");

@@ -85,7 +85,13 @@ pub(super) fn read_document(root: Section<'_>, surroundings: &Surroundings<'_>) 
     let whole = root.section("budget").map(budget::read).unwrap_or_default();
     let targets = read_targets(&root, surroundings);
     let target_names = names(&root, "targets");
-    let scope = Scope { defaults: &defaults, timezone, targets: &targets, target_names: &target_names };
+    let scope = Scope {
+        defaults: &defaults,
+        timezone,
+        targets: &targets,
+        target_names: &target_names,
+        directory: surroundings.directory,
+    };
     let sweeps = read_sweeps(&root, &scope);
     if root.raw("targets").is_none() {
         root.missing("targets", "add a [[targets]] table with name, base_url and models");

@@ -6,10 +6,11 @@
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use chrono_tz::{TZ_VARIANTS, Tz};
+use http::Uri;
 use serde::Deserialize;
 use toml::Value;
 
-use super::{base_url::BaseUrl, nearest::nearest};
+use super::{base_url::BaseUrl, nearest::nearest, prefix_cache::PrefixCache};
 use crate::{arrivals::Rate, schedule::QuietHours};
 
 /// Declares a newtype around one value, read by a function from the TOML value to it.
@@ -119,6 +120,10 @@ value! {
     Quiet(QuietHours) = |value| QuietHours::parse(text(value, "hours like \"22:00-06:00\"")?)
 }
 value! {
+    /// What is asked of the prefix cache.
+    Cache(PrefixCache) = |value| PrefixCache::parse(text(value, "\"cold\", \"warm\" or \"shared:0.5\"")?)
+}
+value! {
     /// A sampling temperature.
     Temperature(f64) = |value| number(value, "from 0 to 5", |number| (0.0..=5.0).contains(&number))
 }
@@ -148,6 +153,10 @@ value! {
     Base(BaseUrl) = |value| {
         BaseUrl::parse(text(value, "a URL like \"https://host/v1\"")?).map_err(|error| error.to_string())
     }
+}
+value! {
+    /// Where an engine shows its metrics.
+    MetricsUrl(Uri) = |value| metrics_url(text(value, "a URL like \"http://host:8000/metrics\"")?)
 }
 value! {
     /// A path of a file.
@@ -262,6 +271,23 @@ fn number(value: &Value, wanted: &str, fits: fn(f64) -> bool) -> Result<f64, Str
         return Ok(number);
     }
     Err(format!("must be a number {wanted}, not {number}"))
+}
+
+pub(crate) fn metrics_url(text: &str) -> Result<Uri, String> {
+    let uri: Option<Uri> = text.trim().parse().ok();
+    let uri = uri.filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    let Some(uri) = uri else {
+        return Err("is not a URL; write one like \"http://host:8000/metrics\"".to_owned());
+    };
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("holds a user name or password; the engine's page must be readable without".to_owned());
+    }
+    if uri.path() == "/" {
+        return Err(format!("has no path; engines show their metrics at \"{uri}metrics\""));
+    }
+    Ok(uri)
 }
 
 fn zone(value: &Value) -> Result<Tz, String> {

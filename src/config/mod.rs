@@ -16,6 +16,8 @@ mod histograms;
 mod load;
 mod nearest;
 mod plan;
+mod prefix_cache;
+mod prompts;
 mod redact;
 mod secret;
 mod section;
@@ -42,6 +44,7 @@ use crate::{
     arrivals::{Arrivals, Rate},
     budget::{Caps, Period, Price, Unit},
     cell::{Cell, Load},
+    prompt::Prompts,
     protocol::{MaxTokensField, Protocol, Timeouts},
     schedule::{QuietHours, Schedule},
 };
@@ -50,9 +53,11 @@ pub use aws::{Aws, AwsIssuer, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;
-pub(crate) use file::model_name;
+pub(crate) use file::{metrics_url, model_name};
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};
+pub use prefix_cache::{PrefixCache, Share};
+pub(crate) use prompts::read_prompts;
 pub use redact::Redactor;
 pub use secret::{Environment, REDACTED, Secret, SecretError, process_environment};
 #[cfg(test)]
@@ -115,6 +120,9 @@ pub struct Budget {
     pub max_in_flight: u32,
 }
 
+/// Servers that put models to sleep do so after five minutes or more of nothing.
+const COLD_AFTER: Duration = Duration::from_secs(10 * 60);
+
 /// Caps of one target or sweep: the most of a unit over a period.
 pub type Limits = Vec<(Unit, Period, f64)>;
 
@@ -158,6 +166,8 @@ pub struct Target {
     pub max_tokens_field: MaxTokensField,
     /// Which HTTP versions to offer.
     pub http_version: HttpVersion,
+    /// Where the engine behind it shows its own Prometheus metrics.
+    pub engine_metrics_url: Option<Uri>,
     /// Proxy, only when configured: the environment is ignored.
     pub proxy: Option<Uri>,
     /// Certificate checks.
@@ -166,6 +176,10 @@ pub struct Target {
     pub allow_overlap: bool,
     /// Most requests in flight, over all sweeps.
     pub max_in_flight: Option<u32>,
+    /// How long a model must have been left alone for its next probe to count as a cold one.
+    pub cold_after: Duration,
+    /// Asked before a model is probed: only one that the answer names is not woken by that.
+    pub awake_url: Option<BaseUrl>,
     /// What models cost, where that is known.
     pub prices: BTreeMap<Arc<str>, Price>,
     /// What may be spent here.
@@ -221,6 +235,10 @@ pub struct Sweep {
     pub objectives: Objectives,
     /// When a climb ends early.
     pub abort: Abort,
+    /// Whether to run one more level between the knee and the level after it.
+    pub refine: bool,
+    /// Run the lowest level once more with this output limit, to see whether it changes the time to first token.
+    pub max_tokens_control: Option<u32>,
     /// When nothing is started.
     pub quiet_hours: Vec<QuietHours>,
     /// What may be spent by it.
@@ -252,6 +270,8 @@ pub struct LevelSettings {
     pub prompt_language: PromptLanguage,
     /// Whether to learn first how the model counts prompts, so that they have the wanted length.
     pub calibrate: bool,
+    /// Where prompts come from.
+    pub prompts: Prompts,
 }
 
 /// `connection`
@@ -265,19 +285,8 @@ pub enum ConnectionPolicy {
     New,
 }
 
-/// `prefix_cache`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PrefixCache {
-    /// A fresh nonce at the head of every prompt: no prefix cache can answer.
-    #[default]
-    Cold,
-    /// The same prompt every time.
-    Warm,
-}
-
 /// `prompt_language`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PromptLanguage {
     /// English.
@@ -383,10 +392,13 @@ impl Target {
             extra_headers: Vec::new(),
             max_tokens_field: MaxTokensField::default(),
             http_version: HttpVersion::default(),
+            engine_metrics_url: None,
             proxy: None,
             tls: TlsTrust::default(),
             allow_overlap: false,
             max_in_flight: None,
+            cold_after: COLD_AFTER,
+            awake_url: None,
             prices: BTreeMap::new(),
             budget: Limits::new(),
         }
@@ -442,6 +454,8 @@ impl Sweep {
             level: LevelSettings::default(),
             objectives: Objectives::default(),
             abort: Abort::default(),
+            refine: false,
+            max_tokens_control: None,
             quiet_hours: Vec::new(),
             budget: Limits::new(),
         }
@@ -453,6 +467,23 @@ impl Sweep {
         rates.dedup();
         self.rates = rates;
         self.concurrency = vec![max_in_flight];
+    }
+
+    /// Levels that a ladder may run beside those of its grid, at worst: concurrency and output limit of each.
+    #[must_use]
+    pub fn extra_levels(&self) -> Vec<(u32, u32)> {
+        let limit = self.level.output_tokens_max();
+        let control = self.max_tokens_control.zip(self.concurrency.first().copied());
+        let between = self.concurrency.windows(2).filter_map(|pair| match pair {
+            [low, high] => midpoint(*low, *high),
+            _ => None,
+        });
+        let refined = between.max().filter(|_| self.refine);
+        control
+            .map(|(control, lowest)| (lowest, control))
+            .into_iter()
+            .chain(refined.map(|n| (n, limit)))
+            .collect()
     }
 
     /// Whether `now` lies in its quiet hours, by its own time zone.
@@ -496,7 +527,24 @@ impl Sweep {
     }
 }
 
+/// The level between two others, in proportion; `None` when there is none.
+#[must_use]
+pub fn midpoint(low: u32, high: u32) -> Option<u32> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between two u32")]
+    let middle = (f64::from(low) * f64::from(high)).sqrt().round() as u32;
+    (middle > low && middle < high).then_some(middle)
+}
+
 impl LevelSettings {
+    /// The longest prompt a probe may carry where `wanted` tokens are asked for, as far as that is known.
+    #[must_use]
+    pub fn prompt_tokens_max(&self, wanted: u32) -> f64 {
+        match &self.prompts {
+            Prompts::Generated | Prompts::Text(_) => f64::from(wanted),
+            Prompts::Real(real) => real.longest_tokens(),
+        }
+    }
+
     /// Warm-up requests of a closed level: as many as wanted, and one per worker at least.
     #[must_use]
     pub fn warmup(&self, concurrency: u32) -> u32 {
@@ -575,6 +623,7 @@ impl Default for LevelSettings {
             prefix_cache: PrefixCache::default(),
             prompt_language: PromptLanguage::default(),
             calibrate: true,
+            prompts: Prompts::default(),
         }
     }
 }

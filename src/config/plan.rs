@@ -116,6 +116,15 @@ impl SweepPlan {
             rounds += rounds_of(sweep, &cell);
             scheduled = scheduled.saturating_add(schedule_of(sweep, &cell));
         }
+        let ladders = (sweep.cells().count() / sweep.levels().max(1)) as u64;
+        let lengths: u64 = sweep.prompt_tokens.iter().map(|tokens| u64::from(*tokens)).sum();
+        for (cell, output_tokens) in extra_levels(sweep) {
+            let requests = requests_of(sweep, &cell) * ladders;
+            run.requests += requests;
+            run.prompt_tokens += requests * lengths / sweep.prompt_tokens.len().max(1) as u64;
+            run.output_tokens += requests * u64::from(output_tokens);
+            rounds += rounds_of(sweep, &cell) * ladders;
+        }
         Self {
             name: Arc::clone(&sweep.name),
             schedule: sweep.schedule.to_string(),
@@ -153,6 +162,9 @@ impl SweepPlan {
 
 /// Two short prompts a model.
 fn calibration(sweep: &Sweep) -> Load {
+    if !sweep.level.calibrate || !sweep.level.prompts.have_wanted_length() {
+        return Load::default();
+    }
     let models = sweep.targets.iter().map(|(_, models)| models.len() as u64).sum::<u64>();
     let longest = sweep.prompt_tokens.iter().copied().max().unwrap_or(0);
     let lengths = calibration::lengths(longest, sweep.level.prompt_language);
@@ -162,6 +174,14 @@ fn calibration(sweep: &Sweep) -> Load {
         prompt_tokens: models * lengths.into_iter().map(u64::from).sum::<u64>(),
         output_tokens: requests * u64::from(calibration::MAX_TOKENS),
     }
+}
+
+/// Levels a ladder may run beside those of its grid, with the output limit of each.
+fn extra_levels(sweep: &Sweep) -> impl Iterator<Item = (Cell, u32)> + '_ {
+    let extra = sweep.extra_levels().into_iter().zip(std::iter::repeat(sweep.cells().next()));
+    extra.filter_map(|((concurrency, output_tokens), cell)| {
+        Some((Cell { concurrency, ..cell? }, output_tokens))
+    })
 }
 
 /// Requests of a level that go one after another: those of one worker, warm-up and measured; at a rate, the one that
@@ -338,7 +358,9 @@ impl fmt::Display for SweepPlan {
             )?;
         }
         writeln!(f, "  per run        {}", self.run)?;
-        writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
+        if self.calibration != Load::default() {
+            writeln!(f, "  once           {}: to learn how prompts are counted", self.calibration)?;
+        }
         let per_day = self.run.times(self.runs_per_day);
         writeln!(
             f,

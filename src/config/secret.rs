@@ -67,6 +67,8 @@ struct Held {
     former: Vec<SecretString>,
     stamp: Option<Stamp>,
     padded: bool,
+    /// Whether the file could not be used when it was last looked at, which was told.
+    lost: bool,
 }
 
 /// What tells that a file has changed.
@@ -125,7 +127,13 @@ impl Secret {
     /// A room for a value that is issued while the program runs and changes: empty at first.
     #[must_use]
     pub fn issued() -> Self {
-        let held = Held { value: SecretString::default(), former: Vec::new(), stamp: None, padded: false };
+        let held = Held {
+            value: SecretString::default(),
+            former: Vec::new(),
+            stamp: None,
+            padded: false,
+            lost: false,
+        };
         Self::with(Source::Issued, held, true)
     }
 
@@ -200,25 +208,31 @@ impl Held {
     /// `None` when nothing but white space is left.
     fn new(raw: &str, stamp: Option<Stamp>) -> Option<Self> {
         let value = raw.trim();
-        // A file's final line break is how files end, not a slip.
-        let padded = value.len() != raw.trim_end_matches(['\n', '\r']).len();
+        // A file's final line break is how files end; in a variable it is a slip.
+        let whole = if stamp.is_some() { raw.trim_end_matches(['\n', '\r']) } else { raw };
+        let padded = value.len() != whole.len();
         (!value.is_empty()).then(|| Self {
             value: SecretString::from(value),
             former: Vec::new(),
             stamp,
             padded,
+            lost: false,
         })
     }
 
     fn refresh(&mut self, path: &Path) {
-        let current = stamp(path).ok();
-        if current.is_none() || current == self.stamp {
+        if stamp(path).is_ok_and(|current| Some(current) == self.stamp) {
+            self.lost = false;
             return;
         }
         let Some(fresh) = read(path).ok().and_then(|(value, stamp)| Self::new(&value, Some(stamp))) else {
+            // In the midst of a rotation this is met for a moment, too.
+            if !std::mem::replace(&mut self.lost, true) {
+                tracing::warn!(file = %path.display(), "a secret's file is gone or empty: its last value stays in use");
+            }
             return;
         };
-        (self.stamp, self.padded) = (fresh.stamp, fresh.padded);
+        (self.stamp, self.padded, self.lost) = (fresh.stamp, fresh.padded, false);
         self.replace(fresh.value);
     }
 

@@ -28,21 +28,23 @@ pub struct SeriesCount {
 const HISTOGRAM_EXTRA: usize = 3;
 /// `requests_total`, the two `level_throughput_*`, and three quantiles of `level_ttft_seconds` and `level_tpot_seconds`.
 const PLAIN_PER_CELL: usize = 1 + 2 + 2 * 3;
+/// Four parts of `level_ttft_part_seconds`, and `level_kv_cache_usage_ratio`.
+const PER_ENGINE_CELL: usize = 4 + 1;
 /// Names of findings.
 pub(crate) const FINDINGS_MAX: usize = Finding::ALL.len();
-/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, seven reasons of `level_skips_total`,
+/// `ladder_knee_*` and `ladder_safe_*` as concurrency or as rate, four `ladder_state`, nine reasons of `level_skips_total`,
 /// and as many findings as there are names for.
-const PER_LADDER: usize = 2 + 4 + 7 + FINDINGS_MAX;
+const PER_LADDER: usize = 2 + 4 + 9 + FINDINGS_MAX;
 /// The four token counters of a sweep, target and model.
 const PER_SWEEP_MODEL: usize = 4;
-/// `up` of a target and model, `failing` by error class, three `rate_limit*` by unit, and by role
+/// `up` and the time of the cold probe of a target and model, `failing` by error class, three `rate_limit*` by unit, and by role
 /// `probe_attempts_total` and `probe_results_total`.
 const PER_MODEL: usize =
-    1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len());
+    2 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len());
 /// `connection_phase_seconds`: three phases, 13 bounds.
 const PER_TARGET: usize = 3 * (13 + HISTOGRAM_EXTRA);
-/// Three results of `sweep_runs_total`, five reasons of `sweep_skips_total`, four timestamps, three durations.
-const PER_SWEEP: usize = 3 + 5 + 4 + 3;
+/// Three results of `sweep_runs_total`, six reasons of `sweep_skips_total`, four timestamps, three durations.
+const PER_SWEEP: usize = 3 + 6 + 4 + 3;
 /// What there is once: probes in flight, client delay with its 18 bounds, five of the archive, refused connections, leadership and its
 /// failed requests, build, two of the reload, seven of the process.
 const FIXED: usize = 1 + (18 + HISTOGRAM_EXTRA) + 5 + 1 + 2 + 1 + 2 + 7;
@@ -68,9 +70,19 @@ impl SeriesCount {
             let sweep_models = sweep_models.collect::<BTreeSet<_>>();
             count.cells = count.cells.saturating_add(cells);
             count.ladders = count.ladders.saturating_add(ladders);
+            let engine_models: usize = sweep
+                .targets
+                .iter()
+                .filter(|(target, _)| target.engine_metrics_url.is_some())
+                .map(|(_, models)| models.len())
+                .sum();
+            let engine_cells = engine_models
+                .saturating_mul(sweep.prompt_tokens.len())
+                .saturating_mul(sweep.concurrency.len());
             let series = [
                 // `arrivals_not_sent_total`.
                 if sweep.rates.is_empty() { 0 } else { cells },
+                engine_cells.saturating_mul(PER_ENGINE_CELL),
                 cells.saturating_mul(per_cell + objective_series(&sweep.objectives)),
                 ladders.saturating_mul(PER_LADDER),
                 sweep_models.len().saturating_mul(PER_SWEEP_MODEL),

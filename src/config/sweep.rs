@@ -1,6 +1,6 @@
 //! `[[sweeps]]` and `[defaults]`: a grid on a schedule, and its rules between keys.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
 use chrono_tz::Tz;
 
@@ -8,15 +8,18 @@ use super::{
     Abort, ConnectionPolicy, LevelSettings, Objectives, PrefixCache, PromptLanguage, Sweep, Target, budget,
     diagnostic::{At, Notes, Placed},
     file::{
-        AnyDuration, Concurrency, Flag, MaxTokens, Model, Name, PositiveDuration, PositiveRatio,
-        PromptTokens, Quiet, Ratio, ReasoningBudget, Requests, Temperature, Text, WarmupRequests, Zone,
+        AnyDuration, Cache, Concurrency, FilePath, Flag, MaxTokens, Model, Name, PositiveDuration,
+        PositiveRatio, PromptTokens, Quiet, Ratio, ReasoningBudget, Requests, Temperature, Text,
+        WarmupRequests, Zone,
     },
     load::{LoadKeys, OpenLoop},
     nearest::mend,
+    prompts::read_prompts,
     section::Section,
 };
 use crate::{
     arrivals::{Arrivals, Rate},
+    prompt::Prompts,
     protocol::Timeouts,
     schedule::{Schedule, ScheduleError},
 };
@@ -44,8 +47,12 @@ pub(super) struct SweepKeys {
     objectives: ObjectiveKeys,
     abort: AbortKeys,
     connection: Option<ConnectionPolicy>,
-    prefix_cache: Option<PrefixCache>,
+    prefix_cache: Option<Placed<Cache>>,
     prompt_language: Option<PromptLanguage>,
+    prompts: Option<Placed<FilePath>>,
+    calibrate: Option<Placed<Flag>>,
+    refine: Option<Placed<Flag>>,
+    max_tokens_control: Option<Placed<MaxTokens>>,
     quiet_hours: Option<List<Quiet>>,
 }
 
@@ -77,6 +84,8 @@ pub(super) struct Scope<'a> {
     pub defaults: &'a SweepKeys,
     pub timezone: Tz,
     pub targets: &'a [Arc<Target>],
+    /// What relative paths are relative to.
+    pub directory: &'a Path,
     /// Names that targets have, also those that could not be read: naming one is no further mistake.
     pub target_names: &'a [String],
 }
@@ -97,12 +106,14 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
     let keys = SweepKeys::read(&section, scope.defaults);
     let schedule = schedule(&section, &keys, scope);
     let targets = targets(&section, &keys, scope);
-    let prompt_tokens = ascending(&section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
+    let prompts = prompts(&section, &keys, scope.directory);
+    let prompt_tokens = prompt_tokens(&section, &keys, prompts.as_ref());
     let levels = levels(&section, &keys, targets.as_deref().unwrap_or_default());
     let timeouts = keys.timeout.resolve(section.notes());
     let workers =
         levels.as_ref().filter(|(_, rates, _)| rates.is_empty()).map(|(concurrency, ..)| concurrency);
     warn_if_thin(&section, &keys, workers.map_or(&[], Vec::as_slice));
+    let max_tokens_control = control(&section, &keys);
     let limits = budget::limits(&section);
     let covered = targets.iter().flatten().map(|(target, models)| (target, models.as_slice()));
     budget::complain_if_unpriced(&section, &limits, covered);
@@ -117,9 +128,11 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
         prompt_tokens: prompt_tokens?,
         concurrency,
         rates,
-        level: LevelSettings { arrivals, ..keys.level(timeouts) },
+        level: LevelSettings { arrivals, ..keys.level(timeouts, prompts?) },
         objectives: keys.objectives.resolve(),
         abort: keys.abort.resolve(),
+        refine: keys.refine.as_ref().is_some_and(|flag| flag.value.0),
+        max_tokens_control,
         quiet_hours: keys
             .quiet_hours
             .iter()
@@ -129,6 +142,53 @@ pub(super) fn read(section: Section<'_>, scope: &Scope<'_>) -> Option<Placed<Swe
         budget: limits,
     };
     Some(Placed { value: sweep, at: name.at })
+}
+
+/// Where prompts come from; `None` when the file is bad (which was complained about).
+fn prompts(section: &Section<'_>, keys: &SweepKeys, directory: &Path) -> Option<Prompts> {
+    let Some(path) = &keys.prompts else { return Some(Prompts::Generated) };
+    let read = read_prompts(&directory.join(&path.value.0));
+    let prompts = read.map_err(|error| section.notes().complain(&path.at, error)).ok()?;
+    if let (Prompts::Real(_), Some(cache)) = (&prompts, &keys.prefix_cache)
+        && matches!(cache.value.0, PrefixCache::Shared(_))
+    {
+        let message =
+            "needs prompts that are written for it; real ones begin as they begin: \"cold\" or \"warm\"";
+        section.notes().complain(&cache.at, message);
+    }
+    Some(prompts)
+}
+
+/// The wanted lengths. Real prompts have their own, so their cells have one name: what is written, or about the median.
+fn prompt_tokens(section: &Section<'_>, keys: &SweepKeys, prompts: Option<&Prompts>) -> Option<Vec<u32>> {
+    if keys.prompts.is_some() && prompts.is_none() && keys.prompt_tokens.is_none() {
+        // A file that could not be read may have said it.
+        return None;
+    }
+    let Some(Prompts::Real(real)) = prompts else {
+        return ascending(section, keys.prompt_tokens.as_ref(), "prompt_tokens", "[1000]", |v| v.0);
+    };
+    let Some(list) = &keys.prompt_tokens else { return Some(vec![real.nominal_tokens()]) };
+    if list.value.len() > 1 {
+        let message = "prompts of a .jsonl have their own lengths, so this is only what their cells are called: write one number";
+        section.notes().complain(&list.at, message);
+        return None;
+    }
+    Some(list.value.iter().map(|tokens| tokens.value.0).collect())
+}
+
+/// Another output limit than the sweep's own, which would show nothing.
+fn control(section: &Section<'_>, keys: &SweepKeys) -> Option<u32> {
+    let control = keys.max_tokens_control.as_ref()?;
+    let own = keys.max_tokens.as_ref().map_or(LevelSettings::default().max_tokens, |own| own.value.0);
+    if control.value.0 == own {
+        let message = format!(
+            "is the same as max_tokens, {own}; a control needs another, like {}",
+            own.saturating_mul(8)
+        );
+        section.notes().complain(&control.at, message);
+    }
+    Some(control.value.0)
 }
 
 /// A level with fewer requests than workers never measures one under its full load for long.
@@ -161,15 +221,19 @@ impl SweepKeys {
             objectives: ObjectiveKeys::read(section, defaults.objectives),
             abort: AbortKeys::read(section, defaults.abort),
             connection: section.choice("connection", &["reuse", "new"]).or(defaults.connection),
-            prefix_cache: section.choice("prefix_cache", &["cold", "warm"]).or(defaults.prefix_cache),
+            prefix_cache: section.value("prefix_cache").or(defaults.prefix_cache),
             prompt_language: section
                 .choice("prompt_language", &["en", "zh", "mixed"])
                 .or(defaults.prompt_language),
+            prompts: section.value("prompts").or(defaults.prompts),
+            calibrate: section.value("calibrate").or(defaults.calibrate),
+            refine: section.value("refine").or(defaults.refine),
+            max_tokens_control: section.value("max_tokens_control").or(defaults.max_tokens_control),
             quiet_hours: section.list("quiet_hours").or(defaults.quiet_hours),
         }
     }
 
-    fn level(&self, timeouts: Timeouts) -> LevelSettings {
+    fn level(&self, timeouts: Timeouts, prompts: Prompts) -> LevelSettings {
         let default = LevelSettings::default();
         LevelSettings {
             requests: self.requests_per_level.as_ref().map_or(default.requests, |v| v.value.0),
@@ -180,9 +244,10 @@ impl SweepKeys {
             temperature: self.temperature.as_ref().map(|v| v.value.0),
             timeouts,
             connection: self.connection.unwrap_or_default(),
-            prefix_cache: self.prefix_cache.unwrap_or_default(),
+            prefix_cache: self.prefix_cache.as_ref().map(|v| v.value.0).unwrap_or_default(),
             prompt_language: self.prompt_language.unwrap_or_default(),
-            calibrate: true,
+            calibrate: self.calibrate.as_ref().is_none_or(|v| v.value.0),
+            prompts,
         }
     }
 }

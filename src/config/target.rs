@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::{
     ClientCertificate, Credential, HttpVersion, Target, TlsTrust, budget, credential,
     diagnostic::Placed,
-    file::{Base, Concurrency, FilePath, Flag, Model, Name, Text},
+    file::{Base, Concurrency, FilePath, Flag, MetricsUrl, Model, Name, PositiveDuration, Text},
     secret::{Environment, Secret, SecretError, check_certificates, check_private_key},
     section::{Section, kind},
     written_secret::written_secret,
@@ -56,6 +56,7 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     }
     mask_url(&section, "base_url");
     mask_url(&section, "proxy");
+    mask_url(&section, "engine_metrics_url");
     let base_url = section.value::<Base>("base_url");
     if section.raw("base_url").is_none() {
         section.missing("base_url", "add base_url = \"https://host/v1\"");
@@ -70,10 +71,15 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
     let extra_headers = extra_headers(&section, surroundings, !matches!(credential, Credential::None));
     let query = query(&section, surroundings);
     let extra_body = extra_body(&section);
+    let engine_metrics_url = section.value::<MetricsUrl>("engine_metrics_url").map(|url| url.value.0);
     let proxy = proxy(&section);
     let tls = tls(&section, surroundings);
     let allow_overlap = section.value::<Flag>("allow_overlap").is_some_and(|flag| flag.value.0);
     let max_in_flight = section.value::<Concurrency>("max_in_flight").map(|most| most.value.0);
+    let cold_after =
+        section.value::<PositiveDuration>("cold_after").map_or(super::COLD_AFTER, |after| after.value.0);
+    mask_url(&section, "awake_url");
+    let awake_url = section.value::<Base>("awake_url").map(|url| url.value.0);
     let prices = budget::prices(&section, models.as_deref().unwrap_or_default());
     let limits = budget::limits(&section);
     if let (Some(name), Some(models)) = (&name, &models) {
@@ -98,10 +104,13 @@ pub(super) fn read(section: Section<'_>, surroundings: &Surroundings<'_>) -> Opt
         extra_headers,
         max_tokens_field,
         http_version,
+        engine_metrics_url,
         proxy,
         tls,
         allow_overlap,
         max_in_flight,
+        cold_after,
+        awake_url,
         prices,
         budget: limits,
     };

@@ -138,6 +138,7 @@ fn every_key_shown_as_a_comment_can_be_used() {
             "GATEWAY_TOKEN is not set",
             "cannot read /run/secrets/gateway",
             "cannot read ca.pem",
+            "cannot read prompts.jsonl",
             "AWS_SECRET_ACCESS_KEY are not set",
         ];
         let error = error.to_string();

@@ -31,6 +31,8 @@ pub struct Due {
     pub base: DateTime<Utc>,
     /// When it should have started.
     pub due: DateTime<Utc>,
+    /// Further occurrences that passed by since, and are made up for by this one.
+    pub passed_over: u64,
 }
 
 impl Agenda {
@@ -70,7 +72,8 @@ impl Agenda {
         for entry in &mut self.0 {
             let Some(fresh) = Entry::after(entry.sweep.clone(), now) else { continue };
             if entry.due <= now {
-                taken.push(Due { sweep: entry.sweep.clone(), base: entry.base, due: entry.due });
+                let passed_over = entry.passed_over(now);
+                taken.push(Due { sweep: entry.sweep.clone(), base: entry.base, due: entry.due, passed_over });
                 *entry = fresh;
             } else if fresh.base < entry.base {
                 // The clock was set back: what was next is no longer.
@@ -115,7 +118,16 @@ impl Agenda {
     }
 }
 
+/// Occurrences that are counted one by one when a clock jumps ahead.
+const PASSED_OVER_MAX: usize = 100_000;
+
 impl Entry {
+    /// How many occurrences after this one were due by `now`, too.
+    fn passed_over(&self, now: DateTime<Utc>) -> u64 {
+        let later = self.sweep.schedule.starts_after(self.base);
+        later.take_while(|base| *base <= now).take(PASSED_OVER_MAX).count() as u64
+    }
+
     fn after(sweep: Arc<Sweep>, now: DateTime<Utc>) -> Option<Self> {
         let schedule: &Schedule = &sweep.schedule;
         let base = schedule.next_after(now)?;

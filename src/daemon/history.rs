@@ -3,22 +3,26 @@
 //!
 //! Runs inside the event loop, so nothing here waits; writing is the archive's own thread's business.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
 
 use super::observer::Observer;
 use crate::{
     archive::{Keeper, Recalled, Standing},
     budget::{Governor, Spent},
     config::{Config, Redactor, Sweep},
-    sweep::{Event, SweepResult},
+    sweep::{Event, Fleet, Remembered, SweepResult},
 };
 
 /// How long the shutdown waits for what is not written yet.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Name of the note on spent budgets.
+/// Name of the note on sweeps that are paused by hand.
+const PAUSED: &str = "paused";
+/// Names of the notes on spent budgets, and on how models count prompts.
 const SPENT: &str = "spent";
+const CALIBRATIONS: &str = "calibrations";
 
 /// The archive, where one is configured.
 #[derive(Debug)]
@@ -27,18 +31,22 @@ pub(super) struct History {
     redactor: Redactor,
     path: Option<PathBuf>,
     spent: Vec<Spent>,
+    paused: BTreeSet<Arc<str>>,
 }
 
 impl History {
     /// Shows what the archive holds, gives the governor back what was spent, and opens the file for what comes. One
     /// that cannot be used is told of, and nothing else suffers.
-    pub(super) fn open(config: &Config, observer: &mut Observer, governor: &Governor) -> Self {
+    pub(super) fn open(config: &Config, observer: &mut Observer, governor: &Governor, fleet: &Fleet) -> Self {
         let path = config.archive.path.clone();
+        let mut paused = BTreeSet::new();
         if let Some(path) = &path {
             match Recalled::from_file(path, &config.sweeps) {
                 Ok(recalled) => {
                     observer.recall(&recalled);
-                    governor.import(&spent(&recalled));
+                    governor.import(&noted::<Vec<Spent>>(&recalled, SPENT));
+                    fleet.remember(&noted::<Vec<Remembered>>(&recalled, CALIBRATIONS));
+                    paused = noted(&recalled, PAUSED);
                 }
                 Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
             }
@@ -47,7 +55,7 @@ impl History {
             let started = Keeper::start(path, config.archive.clone());
             started.inspect_err(|error| tracing::error!(%error, "nothing is archived")).ok()
         });
-        Self { keeper, redactor: config.redactor(), path, spent: Vec::new() }
+        Self { keeper, redactor: config.redactor(), path, spent: Vec::new(), paused }
     }
 
     /// Goes over to another configuration; the file stays the one that is open.
@@ -84,6 +92,26 @@ impl History {
         }
     }
 
+    /// Takes note of what was learned of how models count prompts: a restart need not ask again.
+    pub(super) fn calibrated(&self, calibrations: &[Remembered], now: DateTime<Utc>) {
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !calibrations.is_empty()) {
+            keeper.note(CALIBRATIONS, &calibrations, now);
+        }
+    }
+
+    /// What was paused when the program ended.
+    pub(super) fn paused(&self) -> &BTreeSet<Arc<str>> {
+        &self.paused
+    }
+
+    /// Takes note of what is paused: it stays so over a restart.
+    pub(super) fn pauses(&mut self, paused: BTreeSet<Arc<str>>, now: DateTime<Utc>) {
+        if let Some(keeper) = &self.keeper {
+            keeper.note(PAUSED, &paused, now);
+        }
+        self.paused = paused;
+    }
+
     /// How the archive is doing.
     pub(super) fn standing(&self) -> Option<Standing> {
         self.keeper.as_ref().map(Keeper::standing)
@@ -100,8 +128,8 @@ impl History {
     }
 }
 
-/// What an earlier program spent.
-fn spent(recalled: &Recalled) -> Vec<Spent> {
-    let note = recalled.notes.get(SPENT).cloned();
+/// What an earlier program took note of; nothing when that cannot be read.
+fn noted<T: DeserializeOwned + Default>(recalled: &Recalled, name: &str) -> T {
+    let note = recalled.notes.get(name).cloned();
     note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()
 }

@@ -84,7 +84,7 @@ impl Leadership {
             let passed_by = missed.remove(&sweep.name).filter(|due| last.is_none_or(|last| due.base > last));
             let first = sweep.run_on_start && last.is_none();
             let due = passed_by.map(|due| (due.base, due.due)).or(first.then_some((now, now)));
-            due.map(|(base, due)| Due { sweep: sweep.clone(), base, due })
+            due.map(|(base, due)| Due { sweep: sweep.clone(), base, due, passed_over: 0 })
         });
         owed.collect()
     }

@@ -97,7 +97,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(register.clone()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
-        let history = History::open(&config, &mut observer, &governor);
+        let history = History::open(&config, &mut observer, &governor, &fleet);
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);

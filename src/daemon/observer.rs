@@ -186,6 +186,17 @@ impl Observer {
         tracing::info!(%sweep, due = due.to_rfc3339_opts(SecondsFormat::Millis, true), %reason, "sweep skipped");
     }
 
+    /// Due starts passed by unseen: the machine slept or was too busy, or the clock was set ahead.
+    pub(super) fn passed_over(&mut self, sweep: &Arc<str>, starts: u64) {
+        if starts == 0 {
+            return;
+        }
+        if let Some(metrics) = self.sweeps.get(sweep) {
+            metrics.skipped_many(SkipReason::Late, starts);
+        }
+        tracing::warn!(%sweep, starts, "due starts passed by: the clock was set ahead, or this machine slept or was too busy");
+    }
+
     /// A sweep was paused or resumed by hand.
     pub(super) fn paused(&mut self, sweep: &Arc<str>, paused: bool) {
         self.display.sweep(sweep, |status| status.paused = paused);
@@ -265,10 +276,18 @@ impl Observer {
                     self.display.progress(&cell.sweep, Progress::request_ended);
                 }
                 if let Some(metrics) = self.cells.get(&*cell) {
+                    if role == Role::Cold {
+                        metrics.observe_cold(&measurement);
+                    }
                     match role {
                         Role::Measured => metrics.observe(&measurement),
                         Role::Calibration if measurement.is_empty() => {}
-                        Role::Cold | Role::WarmUp | Role::Calibration | Role::Filler | Role::OnDemand => {
+                        Role::Cold
+                        | Role::WarmUp
+                        | Role::Calibration
+                        | Role::Filler
+                        | Role::Control
+                        | Role::OnDemand => {
                             metrics.observe_excluded(&measurement);
                         }
                     }
@@ -313,6 +332,8 @@ impl Observer {
             Cause::HeldOff(_) => LevelSkip::RetryAfter,
             Cause::Quiet => LevelSkip::Quiet,
             Cause::Paused => LevelSkip::Paused,
+            Cause::LighterFails => LevelSkip::LighterFails,
+            Cause::Asleep(_) => LevelSkip::Asleep,
             Cause::Stopped => return,
         };
         if let Some(metrics) = self.ladders.get(&Ladder::from(cell)) {

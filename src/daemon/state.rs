@@ -1,7 +1,7 @@
 //! The event loop: what happens is taken one after the other, and nothing here waits for a probe.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -66,8 +66,8 @@ pub(super) struct State {
     pub(super) history: History,
     register: Register,
     pub(super) governor: Governor,
-    /// Sweeps paused by hand, by name: over reloads, until they are resumed.
-    pub(super) paused: HashSet<Arc<str>>,
+    /// Sweeps paused by hand, by name: over reloads and, with an archive, restarts.
+    pub(super) paused: BTreeSet<Arc<str>>,
     /// Changes of the configuration file, where they are followed.
     changes: Option<Changes>,
     /// When the page last showed what may be spent.
@@ -92,7 +92,7 @@ impl State {
             config,
             source,
             fleet,
-            observer,
+            mut observer,
             history,
             register,
             governor,
@@ -103,6 +103,11 @@ impl State {
             election: _,
         } = daemon;
         let (brake, halt) = brake();
+        let mut paused = history.paused().clone();
+        paused.retain(|name| config.sweep(name).is_some());
+        for sweep in &paused {
+            observer.paused(sweep, true);
+        }
         let changes = match &source {
             Source::File(path) if auto_reload => Some(Changes::of(path.clone())),
             Source::File(_) | Source::BuiltIn => None,
@@ -118,7 +123,7 @@ impl State {
             history,
             register,
             governor,
-            paused: HashSet::new(),
+            paused,
             changes,
             budget_shown: None,
             readiness,
@@ -193,6 +198,7 @@ impl State {
 
     /// Starts what is due, or asks the other replicas first.
     fn ask_leave(&mut self, due: Due, now: DateTime<Utc>) {
+        self.observer.passed_over(&due.sweep.name, due.passed_over);
         if let Some(waiting) = self.leadership.take_waiting(&due.sweep.name) {
             // The API server took a whole interval: nothing ran.
             self.observer.skipped(&waiting.sweep.name, waiting.due, SkipReason::Standby);
@@ -311,6 +317,7 @@ impl State {
         let now = Utc::now();
         self.observer.ended(&running.sweep.name, now, running.since.elapsed(), label);
         self.history.ended(&running.sweep.name, result, now);
+        self.history.calibrated(&self.fleet.calibrations(), now);
     }
 
     fn observe(&mut self, event: Event) {
@@ -400,6 +407,7 @@ impl State {
         for running in self.running.values().filter(|running| running.sweep.name == sweep.name) {
             running.paused.store(paused, Ordering::Relaxed);
         }
+        self.history.pauses(self.paused.clone(), Utc::now());
         self.observer.paused(&sweep.name, paused);
         true
     }

@@ -77,6 +77,8 @@ fn a_jump_ahead_is_made_up_for_by_one_start() {
     let due = agenda.take_due(later);
     assert_eq!(due.len(), 1);
     assert_eq!(due[0].due, at("2026-01-01T00:01:00Z"));
+    // Minutes 2 to 300: counted, not made up for.
+    assert_eq!(due[0].passed_over, 299);
     assert_eq!(agenda.wait(later), Some(Duration::from_secs(53)));
 }
 

@@ -12,6 +12,7 @@ use crate::{
     analysis::{LevelSummary, Percentiles},
     cell::Cell,
     config::Objectives,
+    engine::Part,
     measurement::{
         FailureClass, Measurement, Outcome, TokenSource,
         rate_limit::{RateLimit, RateLimitUnit},
@@ -44,6 +45,7 @@ struct SharedMetrics {
     output_tokens: Counter,
     reasoning_tokens: Counter,
     up: Gauge,
+    cold_ttft: Gauge,
     failing: Vec<(FailureClass, Gauge)>,
     allowances: Vec<Allowance>,
     phases: Vec<(Phase, Histogram)>,
@@ -64,6 +66,8 @@ struct LevelGauges {
     requests_per_second: Gauge,
     ttft: Vec<(Quantile, Gauge)>,
     tpot: Vec<(Quantile, Gauge)>,
+    parts: Vec<(Part, Gauge)>,
+    kv_cache: Gauge,
 }
 
 impl CellMetrics {
@@ -108,6 +112,13 @@ impl CellMetrics {
     /// none of its latencies.
     pub fn observe_excluded(&self, measurement: &Measurement) {
         self.shared.observe(measurement);
+    }
+
+    /// Shows how long a probe took that may have woken the model; it is counted by [`Self::observe_excluded`].
+    pub fn observe_cold(&self, measurement: &Measurement) {
+        if let Some(time) = measurement.timeline.first_token().filter(|_| measurement.is_ok()) {
+            self.shared.cold_ttft.set(Some(time.as_secs_f64()));
+        }
     }
 
     /// Counts requests of a rate that were due and not sent.
@@ -211,6 +222,7 @@ impl SharedMetrics {
             output_tokens: metrics.output_tokens.child(&model),
             reasoning_tokens: metrics.reasoning_tokens.child(&model),
             up: metrics.up.child(&endpoint),
+            cold_ttft: metrics.cold_ttft.child(&endpoint),
             failing: failing.collect(),
             allowances: allowances.collect(),
             phases: phases.collect(),
@@ -276,12 +288,19 @@ impl LevelGauges {
             requests_per_second: metrics.level_throughput_requests.child(cell),
             ttft: quantiles(&metrics.level_ttft),
             tpot: quantiles(&metrics.level_tpot),
+            parts: Part::ALL
+                .iter()
+                .map(|part| (*part, metrics.level_ttft_part.child(&(cell.clone(), *part))))
+                .collect(),
+            kv_cache: metrics.level_kv_cache.child(cell),
         }
     }
 
     fn forget(&self) {
         let latencies = self.ttft.iter().chain(&self.tpot).map(|(_, gauge)| gauge);
-        for gauge in latencies.chain([&self.tokens_per_second, &self.requests_per_second]) {
+        let parts = self.parts.iter().map(|(_, gauge)| gauge);
+        let others = [&self.tokens_per_second, &self.requests_per_second, &self.kv_cache];
+        for gauge in latencies.chain(parts).chain(others) {
             gauge.set(None);
         }
     }
@@ -289,6 +308,11 @@ impl LevelGauges {
     fn set(&self, summary: &LevelSummary) {
         self.tokens_per_second.set(summary.throughput_tokens_per_second);
         self.requests_per_second.set(summary.throughput_requests_per_second);
+        let engine = summary.engine.as_ref();
+        for (part, gauge) in &self.parts {
+            gauge.set(engine.and_then(|engine| engine.part(*part)));
+        }
+        self.kv_cache.set(engine.and_then(|engine| engine.kv_cache_usage));
         for (gauges, percentiles) in [(&self.ttft, summary.ttft_seconds), (&self.tpot, summary.tpot_seconds)]
         {
             for (quantile, gauge) in gauges {

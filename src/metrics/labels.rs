@@ -10,6 +10,7 @@ use crate::{
     analysis::Knee,
     budget::Cap,
     cell::Cell,
+    engine::Part,
     measurement::{FailureClass, named, rate_limit::RateLimitUnit},
     sweep::{Fate, Role},
     version,
@@ -191,6 +192,8 @@ named! {
         Paused = "paused",
         /// Another replica probes.
         Standby = "standby",
+        /// It passed by while the machine slept or was too busy, or by a clock that was set ahead.
+        Late = "late",
     }
 }
 
@@ -211,6 +214,10 @@ named! {
         Quiet = "quiet",
         /// Paused by hand.
         Paused = "paused",
+        /// The model fails already where it is asked least of.
+        LighterFails = "lighter_fails",
+        /// The model sleeps and is not to be woken.
+        Asleep = "asleep",
     }
 }
 
@@ -294,6 +301,7 @@ one_label!(
     ObjectiveKind,
     LadderState,
     Quantile,
+    Part,
     Phase,
     SweepResult,
     SkipReason,

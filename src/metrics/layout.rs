@@ -18,6 +18,7 @@ use super::{
 use crate::{
     cell::Cell,
     config::{Config, Objectives, Sweep},
+    engine::Part,
     measurement::{FailureClass, rate_limit::RateLimitUnit},
     sweep::{Fate, Role},
 };
@@ -29,6 +30,8 @@ pub struct Layout {
     pub buckets: Buckets,
     /// Sweeps with their cells.
     pub sweeps: Vec<SweepLayout>,
+    /// Cells whose target has an engine that is asked for its own metrics.
+    pub engine_cells: BTreeSet<Cell>,
     /// Names of the findings that ladders are examined for.
     pub findings: Vec<Arc<str>>,
     /// Where a price is configured, and its currency.
@@ -87,7 +90,15 @@ impl Layout {
             client_delay: client_delay.into(),
         };
         let sweeps = config.sweeps.iter().map(|sweep| SweepLayout::of(sweep)).collect();
-        Self { buckets, sweeps, prices: prices(config), budgets: budgets(config), ..Self::default() }
+        let engine_cells = config.sweeps.iter().flat_map(|sweep| engine_cells(sweep)).collect();
+        Self {
+            buckets,
+            sweeps,
+            engine_cells,
+            prices: prices(config),
+            budgets: budgets(config),
+            ..Self::default()
+        }
     }
 
     /// How many series `/metrics` shows at most under this layout: once every gauge is known.
@@ -112,10 +123,12 @@ impl Layout {
         self.cells().count() * per_cell
             + self.cells().filter(|cell| cell.rate.is_some()).count()
             + within
+            // One more for the KV cache.
+            + self.engine_cells.len() * (Part::ALL.len() + 1)
             + self.keys::<Ladder>().len() * per_ladder
             + self.keys::<SweepModel>().len() * 4
-            // `up`, `failing`, three gauges by unit of a rate limit, attempts and results.
-            + self.keys::<Endpoint>().len() * (1 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
+            // `up`, the cold one, `failing`, three gauges by unit of a rate limit, attempts and results.
+            + self.keys::<Endpoint>().len() * (2 + FailureClass::ALL.len() + 3 * RateLimitUnit::ALL.len() + Role::ALL.len() * (1 + Fate::ALL.len()))
             + self.objective_limits().len()
             + self.objective_ratios().len()
             + self.targets().len() * per_target
@@ -198,6 +211,13 @@ impl SweepLayout {
     fn of(sweep: &Sweep) -> Self {
         Self { name: sweep.name.clone(), objectives: sweep.objectives, cells: sweep.cells().collect() }
     }
+}
+
+fn engine_cells(sweep: &Sweep) -> Vec<Cell> {
+    let asked = |name: &str| {
+        sweep.targets.iter().any(|(target, _)| &*target.name == name && target.engine_metrics_url.is_some())
+    };
+    sweep.cells().filter(|cell| asked(&cell.target)).collect()
 }
 
 fn prices(config: &Config) -> Vec<(Endpoint, Arc<str>)> {

@@ -38,6 +38,7 @@ use crate::{
     archive::Standing,
     cell::Cell,
     config::Objectives,
+    engine::Part,
     measurement::{FailureClass, GapSketch, rate_limit::RateLimitUnit},
     sweep::{Errand, Fate, Register, Role},
 };
@@ -67,6 +68,8 @@ pub struct Metrics {
     level_throughput_requests: Family<Cell, Gauge>,
     level_ttft: Family<(Cell, Quantile), Gauge>,
     level_tpot: Family<(Cell, Quantile), Gauge>,
+    level_ttft_part: Family<(Cell, Part), Gauge>,
+    level_kv_cache: Family<Cell, Gauge>,
     ladder_knee: Family<Ladder, Gauge>,
     ladder_safe: Family<Ladder, Gauge>,
     ladder_knee_rate: Family<Ladder, Gauge>,
@@ -76,6 +79,7 @@ pub struct Metrics {
     level_skips: Family<(Ladder, LevelSkip), Counter>,
     up: Family<Endpoint, Gauge>,
     failing: Family<(Endpoint, FailureClass), Gauge>,
+    cold_ttft: Family<Endpoint, Gauge>,
     connection_phase: Family<(Arc<str>, Phase), Histogram>,
     rate_limit: Family<(Endpoint, RateLimitUnit), Gauge>,
     rate_limit_remaining: Family<(Endpoint, RateLimitUnit), Gauge>,
@@ -136,6 +140,8 @@ impl Metrics {
             level_throughput_requests: Family::new(&names::LEVEL_THROUGHPUT_REQUESTS),
             level_ttft: Family::new(&names::LEVEL_TTFT),
             level_tpot: Family::new(&names::LEVEL_TPOT),
+            level_ttft_part: Family::new(&names::LEVEL_TTFT_PART),
+            level_kv_cache: Family::new(&names::LEVEL_KV_CACHE),
             ladder_knee: Family::new(&names::LADDER_KNEE),
             ladder_safe: Family::new(&names::LADDER_SAFE),
             ladder_knee_rate: Family::new(&names::LADDER_KNEE_RATE),
@@ -145,6 +151,7 @@ impl Metrics {
             level_skips: Family::new(&names::LEVEL_SKIPS),
             up: Family::new(&names::UP),
             failing: Family::new(&names::FAILING),
+            cold_ttft: Family::new(&names::COLD_TTFT),
             connection_phase: Family::new(&names::CONNECTION_PHASE),
             rate_limit: Family::new(&names::RATE_LIMIT),
             rate_limit_remaining: Family::new(&names::RATE_LIMIT_REMAINING),
@@ -355,6 +362,8 @@ impl Metrics {
         let quantiles = times(&cells, Quantile::ALL);
         lay_out(&self.level_ttft, &quantiles);
         lay_out(&self.level_tpot, &quantiles);
+        lay_out(&self.level_ttft_part, &times(&layout.engine_cells, Part::ALL));
+        lay_out(&self.level_kv_cache, &layout.engine_cells);
     }
 
     fn lay_out_models(&self, layout: &Layout) {
@@ -365,6 +374,7 @@ impl Metrics {
         lay_out(&self.reasoning_tokens, &models);
         let endpoints = layout.keys::<Endpoint>();
         lay_out(&self.up, &endpoints);
+        lay_out(&self.cold_ttft, &endpoints);
         lay_out(&self.failing, &times(&endpoints, FailureClass::ALL));
         let errands = times(&endpoints, Role::ALL);
         lay_out(&self.probe_attempts, &errands);
@@ -429,8 +439,8 @@ impl Metrics {
     }
 
     /// In the order of the catalogue.
-    fn families(&self) -> [&dyn Exposed; 59] {
-        [
+    fn families(&self) -> Vec<&dyn Exposed> {
+        vec![
             &self.time_to_first_token,
             &self.time_to_first_answer_token,
             &self.time_per_output_token,
@@ -450,6 +460,8 @@ impl Metrics {
             &self.level_throughput_requests,
             &self.level_ttft,
             &self.level_tpot,
+            &self.level_ttft_part,
+            &self.level_kv_cache,
             &self.ladder_knee,
             &self.ladder_safe,
             &self.ladder_knee_rate,
@@ -459,6 +471,7 @@ impl Metrics {
             &self.level_skips,
             &self.up,
             &self.failing,
+            &self.cold_ttft,
             &self.connection_phase,
             &self.rate_limit,
             &self.rate_limit_remaining,

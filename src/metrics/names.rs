@@ -127,6 +127,13 @@ catalogue! {
         &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "quantile"],
         own!("Exact quantile of the time per output token over the last level's good probes, in seconds, by linear \
               interpolation; absent when the level failed.");
+    LEVEL_TTFT_PART: Gauge "tokenprobe_level_ttft_part_seconds"
+        &["sweep", "target", "model", "prompt_tokens", "concurrency", "rate", "part"],
+        "Part of the last level's mean time to first token by the engine's own metrics, in seconds: outside (network and \
+         gateway), queue, prefill, rest; absent without engine_metrics_url, or where the engine does not tell it.";
+    LEVEL_KV_CACHE: Gauge "tokenprobe_level_kv_cache_usage_ratio" CELL,
+        "Share of the engine's KV cache in use under the last level's load, 0 to 1, by its own metrics; absent without \
+         engine_metrics_url.";
     LADDER_KNEE: Gauge "tokenprobe_ladder_knee_concurrency" LADDER,
         own!("Concurrency beyond which total TPS of the last ladder stopped growing; absent when unknown.");
     LADDER_SAFE: Gauge "tokenprobe_ladder_safe_concurrency" LADDER,
@@ -146,13 +153,17 @@ catalogue! {
     LEVEL_SKIPS: Counter "tokenprobe_level_skips_total" &["sweep", "target", "model", "prompt_tokens", "reason"],
         "Levels of a ladder that were not run because the climb had ended: failure_ratio (too many failures), \
          after_knee, fatal (credential, model or URL is wrong, or the endpoint does not stream), budget (it would not \
-         fit into what may still be spent), retry_after (the target asked to be left alone), quiet, paused.";
+         fit into what may still be spent), retry_after (the target asked to be left alone), quiet, paused, \
+         lighter_fails (the model fails already at shorter prompts), asleep (it is not to be woken).";
     UP: Gauge "tokenprobe_up" &["target", "model"],
         own!("1 when the latest probe generated visible text, whole or broken off, 0 when it did not; absent before \
               the first.");
     FAILING: Gauge "tokenprobe_failing" &["target", "model", "reason"],
         own!("1 for the error class by which the latest probe failed, 0 for the others and when it did not fail; absent \
               before the first.");
+    COLD_TTFT: Gauge "tokenprobe_cold_time_to_first_token_seconds" &["target", "model"],
+        own!("Time to first token of the latest good probe that came after the model was left alone for cold_after, in \
+              seconds: what waking it costs. Such probes are in no histogram; absent before the first.");
     CONNECTION_PHASE: Histogram "tokenprobe_connection_phase_seconds" &["target", "phase"],
         own!("Time that one phase (dns, tcp, tls) of opening a connection took, in seconds; only probes that opened \
               one, warm-up included.");
@@ -174,7 +185,7 @@ catalogue! {
          shutdown or reload), failed (no probe got an answer).";
     SWEEP_SKIPS: Counter "tokenprobe_sweep_skips_total" &["sweep", "reason"],
         "Due starts of a sweep that did not happen: overlap (it or another one was running), budget, quiet, paused, \
-         standby.";
+         standby (another replica probes), late (passed by while the machine slept or was too busy, or the clock was set ahead).";
     SWEEP_LAST_START: Gauge "tokenprobe_sweep_last_start_timestamp_seconds" SWEEP,
         "When the sweep last started, in seconds since the Unix epoch; absent before the first start.";
     SWEEP_LAST_END: Gauge "tokenprobe_sweep_last_end_timestamp_seconds" SWEEP,

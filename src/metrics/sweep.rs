@@ -80,8 +80,13 @@ impl SweepMetrics {
 
     /// A due start did not happen.
     pub fn skipped(&self, reason: SkipReason) {
+        self.skipped_many(reason, 1);
+    }
+
+    /// Several did not, for one reason.
+    pub fn skipped_many(&self, reason: SkipReason, starts: u64) {
         for (_, counter) in self.skips.iter().filter(|(each, _)| *each == reason) {
-            counter.add(1);
+            counter.add(starts);
         }
     }
 

@@ -369,6 +369,7 @@ fn the_number_of_series_is_the_number_of_lines_once_everything_is_known() {
         for cell in &sweep.cells {
             let writer = metrics.cell(cell, sweep.objectives);
             writer.observe(&good());
+            writer.observe_cold(&good());
             writer.level(&level());
             let ladder = metrics.ladder(&Ladder::from(cell));
             ladder.concluded(cell.rate.map_or(Knee::Found(8), Knee::AtRate), Some(5));

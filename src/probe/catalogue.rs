@@ -55,17 +55,26 @@ impl Endpoint {
 /// An ordinary client, for what is not measured: HTTP/1.1, the only version it speaks, through the target's proxy.
 pub(super) fn plain_client(
     target: &Target,
-    mut tls: rustls::ClientConfig,
+    tls: rustls::ClientConfig,
     timeout: Duration,
 ) -> reqwest::Result<reqwest::Client> {
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let mut builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .timeout(timeout);
+    let mut builder = builder(tls, timeout);
     if let Some(proxy) = &target.proxy {
         builder = builder.proxy(reqwest::Proxy::all(proxy.to_string())?);
     }
     builder.build()
+}
+
+/// The same, past the target's proxy.
+pub(super) fn own_client(tls: rustls::ClientConfig, timeout: Duration) -> reqwest::Result<reqwest::Client> {
+    builder(tls, timeout).build()
+}
+
+fn builder(mut tls: rustls::ClientConfig, timeout: Duration) -> reqwest::ClientBuilder {
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(timeout)
 }

@@ -5,15 +5,17 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` asks, outside of any
-//! measurement, which models there are.
+//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` and `scrape` ask, outside
+//! of any measurement, which models there are and what the engine says of itself.
 
+mod awake;
 mod bell;
 mod catalogue;
 mod certificate;
 mod connect;
 mod http;
 mod inspect;
+mod scrape;
 mod stamped;
 mod trust;
 

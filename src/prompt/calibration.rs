@@ -3,6 +3,8 @@
 //! Pure. Two short prompts of different lengths give what the server adds around a text (its chat template) and what
 //! it makes of one estimated token; every further count moves the line a little, so that it follows the server.
 
+use serde::{Deserialize, Serialize};
+
 use super::Shape;
 use crate::config::PromptLanguage;
 
@@ -40,7 +42,7 @@ pub struct Reading {
 }
 
 /// The line from estimated to counted tokens.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Tokens the server counts beside the text.
     overhead: f64,

@@ -21,9 +21,9 @@ const CHOICES: usize = 8;
 
 /// A text that grows sentence by sentence.
 pub(super) struct Prose {
-    pub(super) text: String,
+    text: String,
     /// Estimated tokens there is room for.
-    pub(super) left: f64,
+    left: f64,
     language: PromptLanguage,
     /// How many more tokens are Chinese than English.
     ahead: f64,
@@ -47,8 +47,21 @@ impl Prose {
         prose
     }
 
+    /// Writes until there is no room left.
+    pub(super) fn finish(mut self) -> String {
+        while self.left > self.settles_below() {
+            let before = self.left;
+            self.push_paragraph();
+            if self.left >= before {
+                break;
+            }
+        }
+        self.settle();
+        self.text
+    }
+
     /// With how much left the paragraphs end and [`Self::settle`] begins.
-    pub(super) fn settles_below(&self) -> f64 {
+    fn settles_below(&self) -> f64 {
         match self.language {
             PromptLanguage::En | PromptLanguage::Zh => 0.0,
             PromptLanguage::Mixed => SETTLED_TOKENS,
@@ -56,7 +69,7 @@ impl Prose {
     }
 
     /// Adds a paragraph, or as much of it as there is room for.
-    pub(super) fn push_paragraph(&mut self) {
+    fn push_paragraph(&mut self) {
         self.push_break();
         for number in 0..SENTENCES_MIN + self.dice.below(SENTENCES_MORE) {
             // Of mixed prompts every one holds as much of each: a tokenizer may treat them very differently.
@@ -73,7 +86,7 @@ impl Prose {
     }
 
     /// Ends a mixed prompt with as much of each language as makes them even, to the word.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         if self.language != PromptLanguage::Mixed || self.left <= 0.0 {
             return;
         }

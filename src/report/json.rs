@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::Named;
 use crate::{
-    analysis::{Decided, Evidence, Found, Interval, LevelSummary, Offered, Percentiles, Scaling},
+    analysis::{Decided, Evidence, Found, Growth, Interval, LevelSummary, Offered, Percentiles, Scaling},
     arrivals::{Arrivals, Rate},
+    engine::{EngineView, Part},
     sweep::{LadderReport, SweepResult},
 };
 
@@ -32,6 +33,8 @@ struct Ladder<'a> {
     state: &'static str,
     knee_decided_by: Option<Decision>,
     scaling: Option<Law>,
+    ttft_growth: Option<GrowthOfTtft>,
+    max_tokens_control: Option<Control>,
     findings: Vec<Finding<'a>>,
     levels: Vec<Level>,
     not_run: Vec<NotRun<'a>>,
@@ -43,6 +46,7 @@ struct Finding<'a> {
     level: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,
+    basis: &'static str,
     evidence: &'a Evidence,
     meaning: &'static str,
     mend: &'static str,
@@ -72,6 +76,36 @@ struct Law {
 
 /// Lower and upper bound; `null` where the samples set none.
 type Bounds = [Option<f64>; 2];
+
+#[derive(Serialize)]
+struct GrowthOfTtft {
+    exponent: f64,
+    exponent_interval: Bounds,
+    prompt_tokens_min: f64,
+    prompt_tokens_max: f64,
+}
+
+#[derive(Serialize)]
+struct Control {
+    max_tokens: u32,
+    level: Level,
+}
+
+/// Times are means over all requests of the level, warm-up and fillers included.
+#[derive(Serialize)]
+struct EngineAccount {
+    engine: &'static str,
+    engine_requests: Option<f64>,
+    own_requests: u32,
+    ttft_mean_seconds: f64,
+    ttft_parts_seconds: BTreeMap<&'static str, Option<f64>>,
+    ttft_parts_sum_ratio: f64,
+    kv_cache_usage: Option<f64>,
+    running: Option<f64>,
+    waiting: Option<f64>,
+    preemptions: Option<f64>,
+    prefix_cache_hit_ratio: Option<f64>,
+}
 
 #[derive(Serialize)]
 struct NotRun<'a> {
@@ -107,6 +141,7 @@ struct Level {
     client_saturated: Option<bool>,
     low_confidence: Vec<&'static str>,
     incomplete: bool,
+    engine: Option<EngineAccount>,
 }
 
 /// What only a level of an open loop has.
@@ -187,6 +222,11 @@ fn ladder(report: &LadderReport) -> Ladder<'_> {
         state: report.knee.state(),
         knee_decided_by: report.decided.map(decided),
         scaling: report.scaling.map(scaling),
+        ttft_growth: report.growth.map(growth),
+        max_tokens_control: report
+            .control
+            .as_ref()
+            .map(|(max_tokens, summary)| Control { max_tokens: *max_tokens, level: level(summary) }),
         findings: report.findings.iter().map(finding).collect(),
         levels: report.levels.iter().map(level).collect(),
         not_run: report
@@ -206,6 +246,7 @@ fn finding(found: &Found) -> Finding<'_> {
         finding: found.finding.as_str(),
         level: found.level,
         rate: found.rate.map(Rate::per_second),
+        basis: found.basis.as_str(),
         evidence: &found.evidence,
         meaning: found.finding.meaning(),
         mend: found.finding.mend(),
@@ -268,6 +309,32 @@ fn level(summary: &LevelSummary) -> Level {
         client_saturated: summary.client_saturated,
         low_confidence: summary.ttft_seconds.map(|ttft| ttft.low_confidence()).unwrap_or_default(),
         incomplete: summary.incomplete,
+        engine: summary.engine.as_ref().map(engine),
+    }
+}
+
+fn engine(view: &EngineView) -> EngineAccount {
+    EngineAccount {
+        engine: view.engine,
+        engine_requests: view.requests,
+        own_requests: view.own_requests,
+        ttft_mean_seconds: view.ttft_seconds,
+        ttft_parts_seconds: Part::ALL.iter().map(|part| (part.as_str(), view.part(*part))).collect(),
+        ttft_parts_sum_ratio: view.balance(),
+        kv_cache_usage: view.kv_cache_usage,
+        running: view.running,
+        waiting: view.waiting,
+        preemptions: view.preemptions,
+        prefix_cache_hit_ratio: view.prefix_cache_hit_ratio,
+    }
+}
+
+fn growth(growth: Growth) -> GrowthOfTtft {
+    GrowthOfTtft {
+        exponent: growth.exponent,
+        exponent_interval: bounds(growth.interval),
+        prompt_tokens_min: growth.prompt_tokens_min,
+        prompt_tokens_max: growth.prompt_tokens_max,
     }
 }
 

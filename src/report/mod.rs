@@ -2,6 +2,7 @@
 //!
 //! Pure: a [`SweepReport`] in, text out. The JSON's shape is public API (`tokenprobe.sweep/1`).
 
+mod account;
 mod comparison;
 mod html;
 mod json;

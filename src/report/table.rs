@@ -2,9 +2,9 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::Named;
+use super::{Named, account};
 use crate::{
-    analysis::{Decided, Finding, Found, LevelSummary, Percentiles},
+    analysis::{Basis, Decided, Finding, Found, LevelSummary, Percentiles},
     arrivals::Rate,
     cell::Load,
     sweep::LadderReport,
@@ -96,6 +96,7 @@ pub fn legend(named: &Named<'_>) -> Vec<String> {
             "answer: TTFT is the first token of any kind, here of thinking; the answer began later".into(),
         );
     }
+    lines.extend(account::lines(&named.report.ladders));
     lines.extend(named.report.ladders.iter().flat_map(findings));
     lines
 }
@@ -107,13 +108,20 @@ fn findings(ladder: &LadderReport) -> Vec<String> {
     let mut findings = ladder.findings.iter().filter(told).peekable();
     while let Some(found) = findings.next() {
         let mut at: Vec<String> = place(found).into_iter().collect();
-        while let Some(same) = findings.next_if(|next| next.finding == found.finding) {
+        while let Some(same) =
+            findings.next_if(|next| next.finding == found.finding && next.basis == found.basis)
+        {
             at.extend(place(same));
         }
         let what = if found.rate.is_some() { "rate" } else { "concurrency" };
         let at = if at.is_empty() { String::new() } else { format!(" at {what} {}", at.join(", ")) };
+        let basis = match found.basis {
+            Basis::Observed => "",
+            Basis::Inferred => " (inferred)",
+            Basis::Measured => " (measured)",
+        };
         lines.push(format!(
-            "{} at {} prompt tokens: {}{at}: {}",
+            "{} at {} prompt tokens: {}{basis}{at}: {}",
             ladder.model,
             ladder.prompt_tokens,
             found.finding,

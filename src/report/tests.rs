@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
 use crate::{
-    analysis::{Finding, Found, Knee, LevelSummary, PercentileIntervals, Percentiles},
+    analysis::{Basis, Finding, Found, Knee, LevelSummary, PercentileIntervals, Percentiles},
     measurement::FailureClass,
     sweep::{LadderReport, NotRun, SweepResult},
 };
@@ -58,11 +58,14 @@ fn report() -> SweepReport {
         knee: Knee::Found(1),
         decided: None,
         scaling: None,
+        growth: None,
+        control: None,
         findings: vec![Found {
             finding: Finding::ClientSaturated,
             level: Some(4),
             rate: None,
             evidence: BTreeMap::new(),
+            basis: Basis::Observed,
         }],
         safe_concurrency: Some(1),
         safe_rate: None,

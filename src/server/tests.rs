@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 
 use super::{scrape::accepts_gzip, *};
 use crate::{
-    analysis::{Finding, Found, LevelSummary, PercentileIntervals, Percentiles},
+    analysis::{Basis, Finding, Found, LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     measurement::FailureClass,
     metrics::SweepResult,
@@ -114,7 +114,13 @@ pub(super) fn status() -> Status {
             safe_concurrency: Some(5),
             knee_requests_per_second: None,
             safe_requests_per_second: None,
-            findings: vec![Found { finding: Finding::ThroughputKnee, level: Some(8), rate: None, evidence }],
+            findings: vec![Found {
+                finding: Finding::ThroughputKnee,
+                level: Some(8),
+                rate: None,
+                evidence,
+                basis: Basis::Observed,
+            }],
         }],
         version: "1.2.3",
         started_at: now() - TimeDelta::hours(30),

@@ -3,7 +3,7 @@
 //! A calibration that fails is no failure of the sweep: the prompts keep their estimated lengths, and whatever is
 //! wrong with the endpoint shows in the level's own requests.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Errand, Event, Role, Run,
@@ -22,7 +22,7 @@ use crate::{
 pub(super) async fn calibrate(run: &Run, (prepared, gate): (&Prepared, &Gate), cell: &Arc<Cell>) {
     let settings = &run.sweep.level;
     let key = CalibrationKey::new(&cell.model, settings);
-    if !settings.calibrate || prepared.needs_no_calibration(&key) {
+    if !settings.calibrate || !settings.prompts.have_wanted_length() || prepared.needs_no_calibration(&key) {
         return;
     }
     let mut caller = Caller {
@@ -32,6 +32,8 @@ pub(super) async fn calibrate(run: &Run, (prepared, gate): (&Prepared, &Gate), c
         lane: Lane::new(prepared.endpoint.clone(), settings.connection),
         shots: Shots::new(cell, settings, prepared, run.gap_bounds.clone()),
         left: REQUESTS_MAX,
+        cold_after: prepared.endpoint.target().cold_after,
+        role: Role::Calibration,
     };
     let mut readings = Vec::new();
     for length in lengths(cell.prompt_tokens, settings.prompt_language) {
@@ -75,6 +77,9 @@ struct Caller<'a> {
     lane: Lane,
     shots: Shots,
     left: u32,
+    cold_after: Duration,
+    /// What the latest probe was sent for.
+    role: Role,
 }
 
 impl Caller<'_> {
@@ -107,7 +112,9 @@ impl Caller<'_> {
         let estimated = loaded.estimated();
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.run.governor);
         let mut reservation = self.run.governor.reserve(&toll.order, worst_case).ok()?;
-        let entry = self.run.register.enter(Errand::of(self.cell, Role::Calibration));
+        let cold = self.gate.asks_cold(&self.cell.model, self.cold_after);
+        let role = if cold { Role::Cold } else { Role::Calibration };
+        let entry = self.run.register.enter(Errand::of(self.cell, role));
         let shot = loaded.as_shot();
         reservation.sent();
         let measurement = tokio::select! {
@@ -117,13 +124,14 @@ impl Caller<'_> {
         entry.ended(&measurement);
         let used = toll.used(reservation.held(), &measurement, &self.run.governor);
         reservation.settle(used);
+        self.role = role;
         Some((estimated, measurement))
     }
 
     async fn tell(&mut self, measurement: Measurement) {
         let event = Event::Probed {
             cell: self.cell.clone(),
-            role: Role::Calibration,
+            role: self.role,
             measurement: Box::new(measurement),
             trace_id: self.shots.trace_id(),
         };

@@ -5,6 +5,7 @@
 //! are counted with those of the new one.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -34,6 +35,8 @@ pub(super) struct Gate {
     allow_overlap: bool,
     ceiling: Ceiling,
     held_until: Arc<Mutex<Option<Instant>>>,
+    /// When each model was last asked.
+    asked: Arc<Mutex<HashMap<Arc<str>, Instant>>>,
 }
 
 /// The right to load a target with one level; returned by drop.
@@ -80,7 +83,16 @@ impl Gate {
             allow_overlap,
             ceiling: Ceiling::new(max_in_flight, before.map(|before| &before.ceiling)),
             held_until: before.map_or_else(Arc::default, |before| before.held_until.clone()),
+            asked: before.map_or_else(Arc::default, |before| before.asked.clone()),
         }
+    }
+
+    /// A model is asked now; whether that may wake it, because nobody here asked it within `cold_after`.
+    pub(super) fn asks_cold(&self, model: &Arc<str>, cold_after: Duration) -> bool {
+        let now = Instant::now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = asked.insert(model.clone(), now);
+        before.is_none_or(|before| now.saturating_duration_since(before) >= cold_after)
     }
 
     /// Waits until no other sweep loads the target. `None`: told to stop first.

@@ -14,11 +14,14 @@ use super::{
     toll,
 };
 use crate::{
-    analysis::{Capacity, Decided, Examined, Found, Knee, LengthPoint, LevelSummary, Scaling, examine, knee},
+    analysis::{
+        Capacity, Decided, Examined, Found, Growth, Knee, LengthPoint, LevelSummary, PromptLength, Scaling,
+        examine, growth, knee,
+    },
     arrivals::Rate,
     budget::{Exhausted, Order},
     cell::{Cell, Load},
-    config::ConnectionPolicy,
+    config::{ConnectionPolicy, LevelSettings, midpoint},
     measurement::FailureClass,
 };
 
@@ -47,6 +50,10 @@ pub struct LadderReport {
     pub safe_rate: Option<Rate>,
     /// The Universal Scalability Law fitted to the levels.
     pub scaling: Option<Scaling>,
+    /// How the time to first token grows with the prompt's length, up to this ladder's.
+    pub growth: Option<Growth>,
+    /// The lowest level once more with another output limit, and that limit.
+    pub control: Option<(u32, LevelSummary)>,
     /// What the numbers mean.
     pub findings: Vec<Found>,
 }
@@ -96,8 +103,30 @@ pub enum Cause {
     Quiet,
     /// Paused by hand.
     Paused,
+    /// The model fails already where it is asked least of.
+    LighterFails,
+    /// The model sleeps, or nobody knows, and is not to be woken.
+    Asleep(String),
     /// The whole run was told to stop.
     Stopped,
+}
+
+impl Cause {
+    /// Whether the load it was put under ended the climb, rather than something that would meet any level.
+    fn is_of_load(&self) -> bool {
+        match self {
+            Self::FailureRatio { .. } | Self::AfterKnee(_) => true,
+            Self::Fatal(..)
+            | Self::NotStreaming(_)
+            | Self::Budget(_)
+            | Self::HeldOff(_)
+            | Self::Quiet
+            | Self::Paused
+            | Self::LighterFails
+            | Self::Asleep(_)
+            | Self::Stopped => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Cause {
@@ -117,114 +146,219 @@ impl std::fmt::Display for Cause {
             }
             Self::Quiet => f.write_str("quiet hours"),
             Self::Paused => f.write_str("paused"),
+            Self::LighterFails => {
+                f.write_str("the model fails already at shorter prompts and the lowest concurrency")
+            }
+            Self::Asleep(why) => write!(f, "not woken: {why}"),
             Self::Stopped => f.write_str("stopped"),
         }
     }
 }
 
-/// Climbs one ladder.
+/// Climbs one ladder: of a model at a target, with prompts of a length.
 pub(super) async fn climb(
     run: &mut Run,
-    (prepared, gate): (&Prepared, &Gate),
-    model: &Arc<str>,
-    prompt_tokens: u32,
+    door: (&Prepared, &Gate),
+    (model, prompt_tokens): (&Arc<str>, u32),
     other_lengths: &[LengthPoint],
+    mut stopped: Option<Cause>,
 ) -> LadderReport {
     let sweep = run.sweep.clone();
-    let target = prepared.endpoint.target().name.clone();
-    let cell = |(concurrency, rate)| {
-        Arc::new(Cell {
-            sweep: sweep.name.clone(),
-            target: target.clone(),
-            model: model.clone(),
-            prompt_tokens,
-            concurrency,
-            rate,
-        })
+    let mut climb = Climb {
+        run,
+        door,
+        model: model.clone(),
+        prompt_tokens,
+        levels: Vec::new(),
+        not_run: Vec::new(),
+        control: None,
     };
-    let mut levels: Vec<LevelSummary> = Vec::new();
-    let mut not_run = Vec::new();
-    let mut stopped: Option<Cause> = None;
-    for load in sweep.loads() {
-        let cell = cell(load);
-        let door = (prepared, gate);
-        let admitted = match admit(run, door, &cell, stopped.take()).await {
-            Ok(pass) if levels.is_empty() => {
-                calibrate(run, door, &cell).await;
-                drop(pass);
-                // It may have been told to wait, or have spent what was left.
-                admit(run, door, &cell, None).await
-            }
-            admitted => admitted,
-        };
-        let _pass = match admitted {
+    for rung in sweep.loads() {
+        let is_first = climb.levels.is_empty();
+        let pass = match climb.admit(rung, stopped.take()).await {
             Ok(pass) => pass,
             Err(cause) => {
-                let (concurrency, rate) = load;
-                not_run.push(NotRun { concurrency, rate, reason: cause.to_string() });
-                stopped = Some(cause.clone());
-                run.send(Event::LevelNotRun { cell, cause }).await;
+                stopped = Some(cause);
                 continue;
             }
         };
-        run.send(Event::LevelStarted { cell: cell.clone(), requests: sweep.level.requests }).await;
-        let pace =
-            levels.last().and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
-        let level = Level {
-            cell: cell.clone(),
-            endpoint: prepared.clone(),
-            settings: sweep.level.clone(),
-            pace,
-            gap_bounds: run.gap_bounds.clone(),
-            events: run.events.clone(),
-            halt: run.halt.clone(),
-            register: run.register.clone(),
-            governor: run.governor.clone(),
-            gate: gate.clone(),
+        stopped = climb.run_level(rung).await;
+        if let (true, None, Some(max_tokens)) = (is_first, &stopped, sweep.max_tokens_control) {
+            stopped = climb.run_control(rung, max_tokens).await;
+        }
+        drop(pass);
+    }
+    if sweep.refine && stopped.as_ref().is_none_or(Cause::is_of_load) {
+        climb.refine().await;
+    }
+    climb.conclude(other_lengths)
+}
+
+/// A level to climb to: concurrency, or the most in flight and a rate.
+type Rung = (u32, Option<Rate>);
+
+/// A climb under way.
+struct Climb<'a> {
+    run: &'a mut Run,
+    door: (&'a Prepared, &'a Gate),
+    model: Arc<str>,
+    prompt_tokens: u32,
+    levels: Vec<LevelSummary>,
+    not_run: Vec<NotRun>,
+    control: Option<(u32, LevelSummary)>,
+}
+
+impl Climb<'_> {
+    fn cell(&self, (concurrency, rate): Rung) -> Arc<Cell> {
+        Arc::new(Cell {
+            sweep: self.run.sweep.name.clone(),
+            target: self.door.0.endpoint.target().name.clone(),
+            model: self.model.clone(),
+            prompt_tokens: self.prompt_tokens,
+            concurrency,
+            rate,
+        })
+    }
+
+    /// Lets a level begin, calibrated before the first of them, or takes note of why it must not.
+    async fn admit(&mut self, rung: Rung, stopped: Option<Cause>) -> Result<Pass, Cause> {
+        let cell = self.cell(rung);
+        let admitted = match admit(self.run, self.door, &cell, stopped).await {
+            Ok(pass) if self.levels.is_empty() => {
+                calibrate(self.run, self.door, &cell).await;
+                drop(pass);
+                // It may have been told to wait, or have spent what was left.
+                admit(self.run, self.door, &cell, None).await
+            }
+            admitted => admitted,
         };
-        let load = cell.load();
-        let finished = level.run().await;
+        if let Err(cause) = &admitted {
+            let (concurrency, rate) = rung;
+            self.not_run.push(NotRun { concurrency, rate, reason: cause.to_string() });
+            self.run.send(Event::LevelNotRun { cell, cause: cause.clone() }).await;
+        }
+        admitted
+    }
+
+    /// Runs a level that was admitted; returns why none should follow it, if none should.
+    async fn run_level(&mut self, rung: Rung) -> Option<Cause> {
+        let cell = self.cell(rung);
+        let settings = self.run.sweep.level.clone();
+        self.run.send(Event::LevelStarted { cell: cell.clone(), requests: settings.requests }).await;
+        let finished = self.level(cell.clone(), settings, false).run().await;
         let event = Event::LevelEnded {
             cell,
             summary: Box::new(finished.summary.clone()),
             delays: Box::new(finished.delays),
         };
-        run.send(event).await;
-        levels.push(finished.summary);
-        stopped = match finished.ended {
-            Some(Ended::Fatal(class)) => Some(Cause::Fatal(class, load)),
-            Some(Ended::Budget(exhausted)) => Some(Cause::Budget(exhausted)),
-            Some(Ended::HeldOff) => Some(Cause::HeldOff(gate.held_off().unwrap_or_default())),
-            None => guard(run, &levels),
+        self.run.send(event).await;
+        let load = load_of(rung);
+        let at = self.levels.partition_point(|level| level.load() < load);
+        self.levels.insert(at, finished.summary);
+        match finished.ended {
+            Some(ended) => Some(self.cause(ended, load_of(rung))),
+            None => guard(self.run, &self.levels),
+        }
+    }
+
+    /// Runs the lowest level once more with another output limit.
+    async fn run_control(&mut self, rung: Rung, max_tokens: u32) -> Option<Cause> {
+        let cell = self.cell(rung);
+        let settings = LevelSettings { max_tokens, ..self.run.sweep.level.clone() };
+        let worst_case = toll::level(&cell, &settings, self.door.0.endpoint.target(), &self.run.governor);
+        let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
+        if self.run.halt.is_stopping() || self.run.governor.covers(&order, worst_case).is_err() {
+            return None;
+        }
+        let finished = self.level(cell, settings, true).run().await;
+        self.control = Some((max_tokens, finished.summary));
+        finished.ended.map(|ended| self.cause(ended, load_of(rung)))
+    }
+
+    /// Runs a level between the knee and the level after it: the knee lies there.
+    async fn refine(&mut self) {
+        let Some(knee) = knee(&self.levels).concurrency() else { return };
+        let after = self.levels.iter().map(|level| level.concurrency).find(|level| *level > knee);
+        let Some(between) = after.and_then(|after| midpoint(knee, after)) else { return };
+        if let Ok(pass) = self.admit((between, None), None).await {
+            self.run_level((between, None)).await;
+            drop(pass);
+        }
+    }
+
+    fn level(&self, cell: Arc<Cell>, settings: LevelSettings, is_control: bool) -> Level {
+        let (prepared, gate) = self.door;
+        let before = self.levels.iter().rfind(|level| level.load() <= cell.load());
+        let pace = before.and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
+        Level {
+            cell,
+            endpoint: prepared.clone(),
+            settings,
+            pace,
+            gap_bounds: self.run.gap_bounds.clone(),
+            events: self.run.events.clone(),
+            halt: self.run.halt.clone(),
+            register: self.run.register.clone(),
+            governor: self.run.governor.clone(),
+            gate: gate.clone(),
+            is_control,
+        }
+    }
+
+    fn cause(&self, ended: Ended, load: Load) -> Cause {
+        match ended {
+            Ended::Fatal(class) => Cause::Fatal(class, load),
+            Ended::Budget(exhausted) => Cause::Budget(exhausted),
+            Ended::HeldOff => Cause::HeldOff(self.door.1.held_off().unwrap_or_default()),
+        }
+    }
+
+    fn conclude(self, other_lengths: &[LengthPoint]) -> LadderReport {
+        let sweep = &self.run.sweep;
+        let settings = &sweep.level;
+        let prepared = self.door.0;
+        let capacity = Capacity::of(&self.levels, &sweep.objectives);
+        let calibrated = prepared.review(&self.model, settings, self.prompt_tokens, &self.levels);
+        let length = match (calibrated, settings.prompts.have_wanted_length()) {
+            (_, false) => PromptLength::Real,
+            (true, true) => PromptLength::Calibrated,
+            (false, true) => PromptLength::Estimated,
         };
+        let findings = examine(&Examined {
+            levels: &self.levels,
+            capacity: &capacity,
+            objectives: &sweep.objectives,
+            prompt_tokens: self.prompt_tokens,
+            length,
+            max_tokens: settings.output_tokens_max(),
+            reuses_connections: settings.connection == ConnectionPolicy::Reuse,
+            prefix_cache: settings.prefix_cache,
+            other_lengths,
+            max_tokens_control: self.control.as_ref().map(|(max_tokens, level)| (*max_tokens, level)),
+        });
+        let this = self.levels.first().and_then(|level| LengthPoint::of(level, self.prompt_tokens));
+        let lengths: Vec<LengthPoint> = other_lengths.iter().copied().chain(this).collect();
+        LadderReport {
+            sweep: sweep.name.clone(),
+            target: prepared.endpoint.target().name.clone(),
+            model: self.model,
+            prompt_tokens: self.prompt_tokens,
+            levels: self.levels,
+            not_run: self.not_run,
+            knee: capacity.knee,
+            decided: capacity.decided,
+            safe_concurrency: capacity.safe_concurrency,
+            safe_rate: capacity.safe_rate,
+            scaling: capacity.scaling,
+            growth: growth(&lengths),
+            control: self.control,
+            findings,
+        }
     }
-    let capacity = Capacity::of(&levels, &sweep.objectives);
-    let findings = examine(&Examined {
-        levels: &levels,
-        capacity: &capacity,
-        objectives: &sweep.objectives,
-        prompt_tokens,
-        calibrated: prepared.review(model, &sweep.level, prompt_tokens, &levels),
-        max_tokens: sweep.level.output_tokens_max(),
-        reuses_connections: sweep.level.connection == ConnectionPolicy::Reuse,
-        prefix_cache: sweep.level.prefix_cache,
-        other_lengths,
-        max_tokens_control: None,
-    });
-    LadderReport {
-        sweep: sweep.name.clone(),
-        target,
-        model: model.clone(),
-        prompt_tokens,
-        levels,
-        not_run,
-        knee: capacity.knee,
-        decided: capacity.decided,
-        safe_concurrency: capacity.safe_concurrency,
-        safe_rate: capacity.safe_rate,
-        scaling: capacity.scaling,
-        findings,
-    }
+}
+
+fn load_of((concurrency, rate): Rung) -> Load {
+    Load::of(concurrency, rate)
 }
 
 /// A hold that ends this soon is waited for; a longer one ends the climb.

@@ -29,9 +29,10 @@ use super::{
     delay,
     gate::Gate,
     shot::{Prepared, Shots},
+    witness::Witness,
 };
 use crate::{
-    analysis::{FullWindow, LevelSummary, Offered, Sample, summarize},
+    analysis::{FullWindow, LevelSummary, Offered, Sample, first_tokens, summarize},
     budget::{Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
@@ -55,6 +56,8 @@ pub(super) struct Level {
     pub(super) register: Register,
     pub(super) governor: Governor,
     pub(super) gate: Gate,
+    /// Whether its requests count for a control alone, not for the cell.
+    pub(super) is_control: bool,
 }
 
 /// What a level came to.
@@ -82,16 +85,11 @@ impl Level {
         let concurrency = self.cell.concurrency;
         let floor = Arc::new(Floor::new(concurrency, &self.settings, self.pace));
         let level = Arc::new(self);
+        let mut engine = Witness::before(&level.endpoint, &level.cell.model).await;
         let delays = delay::Watch::start(concurrency);
-        if let Some(rate) = level.cell.rate {
-            open::run(&level, &floor, rate).await;
-        } else {
-            let mut workers = JoinSet::new();
-            for index in 0..concurrency {
-                let mut worker = Worker::new(&level, &floor);
-                workers.spawn(async move { worker.run(index).await });
-            }
-            join(&mut workers, &floor, level.halt.clone()).await;
+        tokio::select! {
+            () = level.work(&floor) => {}
+            () = linger(&floor, &mut engine) => {}
         }
         let delays = delays.stop().await;
         let samples = std::mem::take(&mut *floor.samples.lock().unwrap_or_else(PoisonError::into_inner));
@@ -106,8 +104,46 @@ impl Level {
         }
         let late = summary.offered.and_then(|offered| offered.late_p95_seconds);
         summary.client_saturated = delays.saturated(summary.ttft_seconds.map(|ttft| ttft.p50), late);
+        if !level.halt.is_stopping() {
+            summary.engine = engine.after(first_tokens(&samples)).await;
+        }
         Finished { summary, delays: delays.sampled, ended }
     }
+}
+
+impl Level {
+    /// What a probe is for to those outside: what a control measures is not the cell's.
+    fn told(&self, role: Role) -> Role {
+        if self.is_control && role == Role::Measured { Role::Control } else { role }
+    }
+
+    /// Sends the level's requests, until the last has ended.
+    async fn work(self: &Arc<Self>, floor: &Arc<Floor>) {
+        if let Some(rate) = self.cell.rate {
+            open::run(self, floor, rate).await;
+            return;
+        }
+        let mut workers = JoinSet::new();
+        for index in 0..self.cell.concurrency {
+            let mut worker = Worker::new(self, floor);
+            workers.spawn(async move { worker.run(index).await });
+        }
+        join(&mut workers, floor, self.halt.clone()).await;
+    }
+}
+
+/// When the last measured request has ended, looks at the engine while fillers still keep up the load, and then lets
+/// them go. Never returns: the level ends with its workers.
+async fn linger(floor: &Floor, engine: &mut Witness<'_>) {
+    let mut complete = floor.complete.subscribe();
+    if complete.wait_for(|complete| *complete).await.is_ok() {
+        // Alone there are no fillers, and no load any more.
+        if floor.concurrency > 1 {
+            engine.under_load().await;
+        }
+        floor.over.send_replace(true);
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Waits for all workers; when told to cancel, drops them with whatever they have under way. They do not listen for
@@ -145,7 +181,9 @@ struct Floor {
     refused: AtomicU32,
     /// How long to spread the starts over; known once the first probe ended, or from the level before.
     pace: watch::Sender<Option<Duration>>,
-    /// Turns true when the last measured request ended, or nothing more may be measured.
+    /// Turns true when the last measured request ended.
+    complete: watch::Sender<bool>,
+    /// Turns true soon after that, or when nothing more may be measured: nobody need keep up the load.
     over: watch::Sender<bool>,
     first_measured: OnceLock<Instant>,
     drained: OnceLock<Instant>,
@@ -165,6 +203,7 @@ impl Floor {
             measured: AtomicU32::new(0),
             refused: AtomicU32::new(0),
             pace: watch::Sender::new(pace),
+            complete: watch::Sender::new(false),
             over: watch::Sender::new(false),
             first_measured: OnceLock::new(),
             drained: OnceLock::new(),
@@ -186,7 +225,8 @@ impl Floor {
             return Some(Role::Measured);
         }
         self.drained.get_or_init(Instant::now);
-        (!filled && !*self.over.borrow()).then_some(Role::Filler)
+        let is_needed = !*self.complete.borrow() && !*self.over.borrow();
+        (!filled && is_needed).then_some(Role::Filler)
     }
 
     fn record(&self, measurement: &Measurement, started: Instant, role: Role) {
@@ -207,7 +247,7 @@ impl Floor {
 
     fn end_if_done(&self) {
         if self.is_done() {
-            self.over.send_replace(true);
+            self.complete.send_replace(true);
         }
     }
 
@@ -275,8 +315,8 @@ impl Worker {
         while !self.halt.is_stopping() {
             filled |= role == Role::Filler;
             let started = Instant::now();
-            let Some(measurement) = self.probe(role, None).await else { break };
-            self.settle(measurement, started, role, index).await;
+            let Some((measurement, cold)) = self.probe(role, None).await else { break };
+            self.settle(measurement, started, (role, cold), index).await;
             match self.floor.next_role(filled) {
                 Some(next) => role = next,
                 None => break,
@@ -305,9 +345,9 @@ impl Worker {
         self.floor.ended.get().is_none()
     }
 
-    /// One probe, at once or when it is due; `None` when it was a filler and is no longer needed, or may not be paid
-    /// for.
-    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<Measurement> {
+    /// One probe, at once or when it is due, and whether it may have woken the model; `None` when it was a filler and is no
+    /// longer needed, or may not be paid for.
+    async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<(Measurement, bool)> {
         let toll = self.shots.toll();
         let loaded = self.shots.next(role);
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
@@ -318,7 +358,10 @@ impl Worker {
                 return None;
             }
         };
-        let entry = self.level.register.enter(Errand::of(&self.level.cell, role));
+        let cold_after = self.level.endpoint.endpoint.target().cold_after;
+        let cold = self.level.gate.asks_cold(&self.level.cell.model, cold_after) && role == Role::WarmUp;
+        let label = if cold { Role::Cold } else { self.level.told(role) };
+        let entry = self.level.register.enter(Errand::of(&self.level.cell, label));
         let shot = Shot { due, ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
@@ -336,11 +379,17 @@ impl Worker {
         entry.ended(&measurement);
         let used = toll.used(reservation.held(), &measurement, &self.level.governor);
         reservation.settle(used);
-        Some(measurement)
+        Some((measurement, cold))
     }
 
     /// Takes note of a measurement and passes it on.
-    async fn settle(&mut self, measurement: Measurement, started: Instant, role: Role, index: u32) {
+    async fn settle(
+        &mut self,
+        measurement: Measurement,
+        started: Instant,
+        (role, cold): (Role, bool),
+        index: u32,
+    ) {
         if role == Role::WarmUp && self.shots.learn(&measurement) {
             // The target refused a field we can do without: it is not asked again.
             return;
@@ -363,10 +412,11 @@ impl Worker {
         } else if held_off {
             self.floor.stop(Ended::HeldOff);
         }
+        let role = if cold && role == Role::WarmUp { Role::Cold } else { role };
         let trace_id = self.shots.trace_id();
         let event = Event::Probed {
             cell: self.level.cell.clone(),
-            role,
+            role: self.level.told(role),
             measurement: Box::new(measurement),
             trace_id,
         };

@@ -15,6 +15,7 @@ mod on_demand;
 mod register;
 mod shot;
 mod toll;
+mod witness;
 
 use std::{
     collections::HashMap,
@@ -30,7 +31,7 @@ pub use self::{
     ladder::{Cause, LadderReport, NotRun},
     on_demand::{Demand, Means, on_demand},
     register::{Entry, Errand, Fate, Register, Role, Tally},
-    shot::Prepared,
+    shot::{Prepared, Remembered},
 };
 use crate::{
     analysis::{LengthPoint, LevelSummary},
@@ -123,10 +124,29 @@ impl Fleet {
     /// Adds a prepared target. One that `before` knows by the same name shares its gate with it, so that a sweep
     /// still running on an old configuration holds off the sweeps of the new one.
     pub fn insert(&mut self, prepared: Prepared, before: &Self) {
-        let target = prepared.endpoint.target();
+        let target = prepared.endpoint.target().clone();
         let standing = before.members.get(&target.name).map(|(_, gate)| gate);
         let gate = Gate::new(target.allow_overlap, target.max_in_flight, standing);
+        let prepared = match before.members.get(&target.name) {
+            Some((before, _)) => prepared.succeeding(before),
+            None => prepared,
+        };
         self.members.insert(target.name.clone(), (prepared, gate));
+    }
+
+    /// What was learned of how models count prompts, to be kept over a restart.
+    #[must_use]
+    pub fn calibrations(&self) -> Vec<Remembered> {
+        self.members.values().flat_map(|(prepared, _)| prepared.remembered()).collect()
+    }
+
+    /// Takes over what was learned before a restart; what the targets no longer are is left out.
+    pub fn remember(&self, calibrations: &[Remembered]) {
+        for calibration in calibrations {
+            for (prepared, _) in self.members.values() {
+                prepared.remember(calibration);
+            }
+        }
     }
 
     /// How to reach a target by name.
@@ -186,10 +206,15 @@ impl Run {
             let Some(turn) = gate.turn(&mut self.halt).await else { break };
             for model in &models {
                 let mut lengths = Vec::new();
+                let mut stopped = asleep(&prepared, model).await;
                 for prompt_tokens in self.sweep.prompt_tokens.clone() {
                     let place = (&prepared, &gate);
-                    let report = ladder::climb(&mut self, place, model, prompt_tokens, &lengths).await;
+                    let wanted = (model, prompt_tokens);
+                    let report = ladder::climb(&mut self, place, wanted, &lengths, stopped.clone()).await;
                     let lowest = report.levels.first();
+                    if stopped.is_none() && fails_unloaded(&report, &self.sweep) {
+                        stopped = Some(Cause::LighterFails);
+                    }
                     lengths.extend(lowest.and_then(|level| LengthPoint::of(level, prompt_tokens)));
                     self.send(Event::LadderEnded { report: Box::new(report.clone()) }).await;
                     ladders.push(report);
@@ -212,6 +237,23 @@ impl Run {
         // The listener going away is no reason to stop measuring.
         let _ = self.events.send(event).await;
     }
+}
+
+/// Why a model must not be asked because it would be woken by that; `None` when it is up.
+async fn asleep(prepared: &Prepared, model: &str) -> Option<Cause> {
+    match prepared.endpoint.is_awake(model).await {
+        Ok(true) => None,
+        Ok(false) => Some(Cause::Asleep("awake_url does not name it".into())),
+        Err(why) => Some(Cause::Asleep(why)),
+    }
+}
+
+/// Whether a model fails as far as the sweep tolerates, at the lowest level of a ladder: it will not fare better with more
+/// to do.
+fn fails_unloaded(report: &LadderReport, sweep: &Sweep) -> bool {
+    let Some(level) = report.levels.first().filter(|level| !level.incomplete) else { return false };
+    let failed = level.requests.saturating_sub(level.ok);
+    failed > 0 && f64::from(failed) / f64::from(level.requests.max(1)) >= sweep.abort.failure_ratio
 }
 
 /// Whether the next request would fail the same way, so that asking again only costs.

@@ -58,6 +58,7 @@ pub async fn on_demand(demand: Demand, mut means: Means) -> Result<Measurement, 
     let Ok(Some(_pass)) = passing else {
         return Err("as many requests as are allowed were in flight all the time".into());
     };
+    gate.asks_cold(&cell.model, settings.timeouts.total);
     let mut shots = Shots::new(&cell, &settings, &prepared, gap_bounds);
     let toll = shots.toll();
     let loaded = shots.next(Role::OnDemand);

@@ -28,6 +28,8 @@ named! {
         Measured = "measured",
         /// Keeps the load while the last measured ones end; excluded.
         Filler = "filler",
+        /// Shows what another output limit makes of the time to first token; counts for that alone.
+        Control = "control",
         /// Sent because somebody asked for `/probe`; excluded from every sweep.
         OnDemand = "on_demand",
     }

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{Role, toll::Toll};
 use crate::{
     analysis::LevelSummary,
@@ -40,7 +42,21 @@ struct Learned {
 pub(super) struct CalibrationKey {
     model: Arc<str>,
     language: PromptLanguage,
-    warm: bool,
+    prefix_cache: PrefixCache,
+    /// Of the text that prompts are cut from.
+    text: Arc<str>,
+}
+
+/// One calibration as it is kept over a restart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    target: Arc<str>,
+    base_url: String,
+    model: Arc<str>,
+    language: PromptLanguage,
+    prefix_cache: String,
+    text: Arc<str>,
+    calibration: Calibration,
 }
 
 impl CalibrationKey {
@@ -48,7 +64,8 @@ impl CalibrationKey {
         Self {
             model: model.clone(),
             language: settings.prompt_language,
-            warm: settings.prefix_cache == PrefixCache::Warm,
+            prefix_cache: settings.prefix_cache,
+            text: settings.prompts.mark(),
         }
     }
 }
@@ -69,6 +86,49 @@ impl Prepared {
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self { endpoint: Arc::new(endpoint), learned: Arc::default() }
+    }
+
+    /// Goes on with what was learned of the same endpoint under an earlier configuration.
+    #[must_use]
+    pub(super) fn succeeding(self, before: &Self) -> Self {
+        let same = self.endpoint.target().base_url == before.endpoint.target().base_url;
+        if same { Self { learned: before.learned.clone(), ..self } } else { self }
+    }
+
+    /// The calibrations that hold now.
+    pub(super) fn remembered(&self) -> Vec<Remembered> {
+        let target = self.endpoint.target();
+        let calibrations = self.calibrations();
+        let known = calibrations.iter().filter_map(|(key, counting)| match counting {
+            Counting::Known(calibration) => Some((key, *calibration)),
+            Counting::Doubted(_) | Counting::Unknowable => None,
+        });
+        let remembered = known.map(|(key, calibration)| Remembered {
+            target: target.name.clone(),
+            base_url: target.base_url.as_str().to_owned(),
+            model: key.model.clone(),
+            language: key.language,
+            prefix_cache: key.prefix_cache.to_string(),
+            text: key.text.clone(),
+            calibration,
+        });
+        remembered.collect()
+    }
+
+    /// Takes over a calibration, if it is of this endpoint.
+    pub(super) fn remember(&self, remembered: &Remembered) {
+        let target = self.endpoint.target();
+        let Ok(prefix_cache) = PrefixCache::parse(&remembered.prefix_cache) else { return };
+        if target.name != remembered.target || target.base_url.as_str() != remembered.base_url {
+            return;
+        }
+        let key = CalibrationKey {
+            model: remembered.model.clone(),
+            language: remembered.language,
+            prefix_cache,
+            text: remembered.text.clone(),
+        };
+        self.calibrations().entry(key).or_insert(Counting::Known(remembered.calibration));
     }
 
     /// Whether to ask this model for usage in the stream.
@@ -114,6 +174,9 @@ impl Prepared {
         prompt_tokens: u32,
         levels: &[LevelSummary],
     ) -> bool {
+        if !settings.calibrate || !settings.prompts.have_wanted_length() {
+            return false;
+        }
         let mut calibrations = self.calibrations();
         let Some(counting) = calibrations.get_mut(&CalibrationKey::new(model, settings)) else {
             return false;
@@ -207,7 +270,12 @@ impl Shots {
 
     /// The next probe, with a fresh prompt and trace id.
     pub(super) fn next(&mut self, role: Role) -> Loaded<'_> {
-        let (shape, calibrated) = self.prepared.shape(&self.key, self.cell.prompt_tokens);
+        let tokens = self.cell.prompt_tokens;
+        let (shape, calibrated) = if self.settings.calibrate && self.settings.prompts.have_wanted_length() {
+            self.prepared.shape(&self.key, tokens)
+        } else {
+            (Shape::new(tokens, self.key.language), false)
+        };
         let expected = calibrated.then_some(f64::from(self.cell.prompt_tokens));
         let prompt = self.write(shape);
         // Only what is verified is estimated: that reads the whole prompt once more.
@@ -235,8 +303,9 @@ impl Shots {
         let nonce = match self.settings.prefix_cache {
             PrefixCache::Cold => Nonce::Fresh(fastrand::u64(..)),
             PrefixCache::Warm => Nonce::Warm,
+            PrefixCache::Shared(common) => Nonce::Shared(fastrand::u64(..), common),
         };
-        prompt::build(nonce, shape)
+        prompt::write(&self.settings.prompts, nonce, shape)
     }
 
     fn load(&mut self, prompt: String, max_tokens: u32, expected_tokens: Option<f64>) -> Loaded<'_> {

@@ -86,7 +86,7 @@ impl Toll {
 pub(super) fn level(cell: &Cell, settings: &LevelSettings, target: &Target, governor: &Governor) -> Amount {
     let toll = Toll::new(cell, settings, target);
     let requests = settings.requests.saturating_add(settings.excluded(cell));
-    toll.worst_case(f64::from(cell.prompt_tokens), governor).times(u64::from(requests))
+    toll.worst_case(settings.prompt_tokens_max(cell.prompt_tokens), governor).times(u64::from(requests))
 }
 
 /// The cheapest level of each target, model by model: what a start needs at least.

@@ -60,8 +60,12 @@ async fn a_right_endpoint_passes_every_step() {
         assert_eq!(seen.code, 0, "{}", seen.text);
         let steps = seen.json["checks"][0]["steps"].as_array().unwrap();
         assert_eq!(steps.len(), 12);
-        assert!(steps.iter().all(|step| step["result"] == "ok"), "{}", seen.text);
-        assert!(!seen.text.contains('✗') && seen.text.lines().count() == 13, "{}", seen.text);
+        // A line break at the end of a variable is a slip: the key is sent without, and it is told.
+        let is_padded = key.ends_with('\n');
+        assert_eq!(steps[0]["result"], if is_padded { "warning" } else { "ok" });
+        assert!(steps.iter().skip(1).all(|step| step["result"] == "ok"), "{}", seen.text);
+        let lines = 13 + usize::from(is_padded);
+        assert!(!seen.text.contains('✗') && seen.text.lines().count() == lines, "{}", seen.text);
         assert!(!seen.text.contains("sk-good"));
     }
 }

@@ -136,7 +136,7 @@ fn labels_of(name: &str) -> Option<BTreeSet<&'static str>> {
     let whole = CATALOGUE.iter().find(|spec| spec.name == name);
     let spec = whole.or_else(|| ["_bucket", "_sum", "_count"].into_iter().find_map(part))?;
     let le = name.ends_with("_bucket").then_some("le");
-    Some(spec.labels.iter().copied().chain(["job", "instance"]).chain(le).collect())
+    Some(spec.labels.iter().copied().chain(["job", "instance", "location"]).chain(le).collect())
 }
 
 /// Files below these paths with these extensions.

@@ -25,6 +25,7 @@ mod dashboards;
 mod documents;
 mod election;
 mod fake_clock;
+mod gentle;
 mod guard;
 mod harness;
 mod levels;

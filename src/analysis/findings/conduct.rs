@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Examined, Finding, Found};
+use super::{Examined, Finding, Found, PromptLength};
 use crate::{analysis::LevelSummary, config::PrefixCache};
 
 /// More than this share of requests makes a habit.
@@ -109,7 +109,11 @@ fn served_model_changed(ladder: &Examined<'_>) -> Option<Found> {
 
 fn prompt_truncated(ladder: &Examined<'_>) -> Option<Found> {
     let wanted = f64::from(ladder.prompt_tokens);
-    let below = if ladder.calibrated { TRUNCATED_BELOW } else { TRUNCATED_BELOW_UNCALIBRATED };
+    let below = match ladder.length {
+        PromptLength::Calibrated => TRUNCATED_BELOW,
+        PromptLength::Estimated => TRUNCATED_BELOW_UNCALIBRATED,
+        PromptLength::Real => return None,
+    };
     ladder.levels.iter().find_map(|level| {
         let counted = level.prompt_tokens_measured.filter(|counted| *counted < wanted * below)?;
         let evidence = [("prompt_tokens", wanted), ("counted_prompt_tokens", counted)];
@@ -128,15 +132,29 @@ fn output_shorter(ladder: &Examined<'_>) -> Option<Found> {
 
 fn cache(ladder: &Examined<'_>) -> Option<Found> {
     ladder.levels.iter().find_map(|level| {
-        let (ratio, prompt) = (level.cached_ratio?, level.prompt_tokens_measured?);
+        // The engine counts for the whole level, warm-up included; better than nothing.
+        let by_engine = level.engine.as_ref().and_then(|engine| engine.prefix_cache_hit_ratio);
+        let (ratio, prompt) = (level.cached_ratio.or(by_engine)?, level.prompt_tokens_measured?);
+        let is_cacheable = |share: f64| prompt * share >= CACHEABLE_TOKENS;
         let finding = match ladder.prefix_cache {
             PrefixCache::Cold if ratio > COLD_CACHED_MAX && ratio * prompt > COMMON_HEAD_TOKENS => {
                 Finding::PrefixCacheHitThoughCold
             }
-            PrefixCache::Warm if ratio < WARM_CACHED_MIN && prompt >= CACHEABLE_TOKENS => {
+            PrefixCache::Warm if ratio < WARM_CACHED_MIN && is_cacheable(1.0) => {
                 Finding::CacheMissedThoughWarm
             }
-            PrefixCache::Cold | PrefixCache::Warm => return None,
+            PrefixCache::Shared(share)
+                if ratio < share.ratio() * WARM_CACHED_MIN && is_cacheable(share.ratio()) =>
+            {
+                Finding::CacheMissedThoughWarm
+            }
+            PrefixCache::Shared(share)
+                if ratio > share.ratio() + COLD_CACHED_MAX
+                    && (ratio - share.ratio()) * prompt > COMMON_HEAD_TOKENS =>
+            {
+                Finding::PrefixCacheHitThoughCold
+            }
+            PrefixCache::Cold | PrefixCache::Warm | PrefixCache::Shared(_) => return None,
         };
         let evidence = [("cached_ratio", ratio), ("counted_prompt_tokens", prompt)];
         Some(Found::at(finding, level.concurrency, evidence))

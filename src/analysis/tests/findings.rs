@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::{knees::golden, level, ms};
 use crate::{
     analysis::{
-        Capacity, Examined, Finding, Found, LengthPoint, LevelSummary, Little, Percentiles, Traits, examine,
-        growth,
+        Basis, Capacity, Examined, Finding, Found, LengthPoint, LevelSummary, Little, Percentiles,
+        PromptLength, Traits, examine, growth,
     },
     config::{Objectives, PrefixCache},
+    engine::{EngineView, Part},
     measurement::FailureClass,
 };
 
@@ -16,7 +17,7 @@ use crate::{
 struct Ladder {
     levels: Vec<LevelSummary>,
     objectives: Objectives,
-    calibrated: bool,
+    length: PromptLength,
     reuses_connections: bool,
     prefix_cache: PrefixCache,
     other_lengths: Vec<LengthPoint>,
@@ -52,7 +53,7 @@ fn healthy() -> Ladder {
     Ladder {
         levels: [1, 2, 4, 8].map(fine).into(),
         objectives: Objectives { ttft: Some(ms(500)), ..Objectives::default() },
-        calibrated: true,
+        length: PromptLength::Calibrated,
         reuses_connections: true,
         prefix_cache: PrefixCache::Cold,
         other_lengths: Vec::new(),
@@ -68,7 +69,7 @@ impl Ladder {
             capacity: &capacity,
             objectives: &self.objectives,
             prompt_tokens: 1_000,
-            calibrated: self.calibrated,
+            length: self.length,
             max_tokens: 64,
             reuses_connections: self.reuses_connections,
             prefix_cache: self.prefix_cache,
@@ -86,15 +87,37 @@ fn at(finding: Finding, spoil: impl FnOnce(&mut Ladder)) -> Vec<Option<u32>> {
     found.iter().filter(|found| found.finding == finding).map(|found| found.level).collect()
 }
 
-/// The finding shows at this level (`None`: of the ladder as a whole), and it does not with a milder spoiling.
-fn check(
-    finding: Finding,
-    level: Option<u32>,
-    spoil: impl FnOnce(&mut Ladder),
-    milder: impl FnOnce(&mut Ladder),
-) {
-    assert_eq!(at(finding, spoil), [level], "{finding} should hold");
-    assert_eq!(at(finding, milder), [], "{finding} should not hold");
+/// The findings that were shown to hold, and not to.
+#[derive(Default)]
+struct Pairs(BTreeSet<Finding>);
+
+impl Pairs {
+    /// The finding shows at this level (`None`: of the ladder as a whole), and it does not with a milder spoiling.
+    fn check(
+        &mut self,
+        finding: Finding,
+        level: Option<u32>,
+        spoil: impl FnOnce(&mut Ladder),
+        milder: impl FnOnce(&mut Ladder),
+    ) {
+        assert_eq!(at(finding, spoil), [level], "{finding} should hold");
+        assert_eq!(at(finding, milder), [], "{finding} should not hold");
+        self.0.insert(finding);
+    }
+}
+
+/// Walks the vocabulary: a finding that was never shown to hold, and not to, fails here.
+#[test]
+fn every_finding_of_the_vocabulary_holds_where_it_should_and_nowhere_else() {
+    let mut pairs = Pairs::default();
+    latencies(&mut pairs);
+    load(&mut pairs);
+    conduct(&mut pairs);
+    lengths_and_caches(&mut pairs);
+    growth_with_length(&mut pairs);
+    by_the_engine(&mut pairs);
+    let missing: Vec<_> = Finding::ALL.iter().filter(|finding| !pairs.0.contains(finding)).collect();
+    assert!(missing.is_empty(), "never shown: {missing:?}");
 }
 
 fn fail(level: &mut LevelSummary, class: FailureClass, count: u32) {
@@ -148,10 +171,9 @@ fn the_golden_ladder_queues_decodes_slower_and_has_a_knee() {
     assert_eq!(found, expect);
 }
 
-#[test]
-fn latencies() {
+fn latencies(pairs: &mut Pairs) {
     let stalls = |tail| move |l: &mut Ladder| l.levels[2].ttft_seconds = around(0.2, tail);
-    check(Finding::OccasionalStalls, Some(4), stalls(4.0), stalls(2.0));
+    pairs.check(Finding::OccasionalStalls, Some(4), stalls(4.0), stalls(2.0));
     // Two slow ones in forty may be chance.
     let two = |l: &mut Ladder| {
         let sample = |i| if i >= 38 { 2.0 } else { 0.2 };
@@ -160,37 +182,41 @@ fn latencies() {
     assert_eq!(at(Finding::OccasionalStalls, two), []);
 
     let slow = |median| move |l: &mut Ladder| each(l, |_, level| level.ttft_seconds = around(median, 1.05));
-    check(Finding::PrefillBound, Some(1), slow(0.6), slow(0.4));
-    check(Finding::NoSafeConcurrency, Some(1), slow(0.6), slow(0.4));
+    pairs.check(Finding::PrefillBound, Some(1), slow(0.6), slow(0.4));
+    pairs.check(Finding::NoSafeConcurrency, Some(1), slow(0.6), slow(0.4));
 
     let tail = |tails: [f64; 4]| {
         move |l: &mut Ladder| each(l, |i, level| level.ttft_seconds = around(0.2, tails[i]))
     };
-    check(Finding::Queueing, Some(8), tail([1.1, 1.2, 1.5, 2.0]), tail([1.5, 1.1, 1.6, 1.3]));
+    pairs.check(Finding::Queueing, Some(8), tail([1.1, 1.2, 1.5, 2.0]), tail([1.5, 1.1, 1.6, 1.3]));
 
     let decode = |medians: [f64; 4]| {
         move |l: &mut Ladder| each(l, |i, level| level.tpot_seconds = around(medians[i] / 1e3, 1.05))
     };
-    check(Finding::DecodeBound, Some(8), decode([20.0, 21.0, 24.0, 30.0]), decode([20.0, 30.0, 22.0, 30.0]));
+    pairs.check(
+        Finding::DecodeBound,
+        Some(8),
+        decode([20.0, 21.0, 24.0, 30.0]),
+        decode([20.0, 30.0, 22.0, 30.0]),
+    );
 
     let beyond = |median| move |l: &mut Ladder| l.levels[3].ttft_seconds = around(median, 1.05);
-    check(Finding::LatencyBeyondObjective, Some(8), beyond(0.6), beyond(0.45));
+    pairs.check(Finding::LatencyBeyondObjective, Some(8), beyond(0.6), beyond(0.45));
 }
 
-#[test]
-fn load() {
+fn load(pairs: &mut Pairs) {
     let knee = |last| move |l: &mut Ladder| l.levels[3].throughput_tokens_per_second = Some(last);
-    check(Finding::ThroughputKnee, Some(4), knee(220.0), knee(300.0));
-    check(Finding::SafeConcurrency, Some(2), knee(220.0), knee(300.0));
+    pairs.check(Finding::ThroughputKnee, Some(4), knee(220.0), knee(300.0));
+    pairs.check(Finding::SafeConcurrency, Some(2), knee(220.0), knee(300.0));
 
     let failing = |index: usize, class, count| move |l: &mut Ladder| fail(&mut l.levels[index], class, count);
-    check(
+    pairs.check(
         Finding::FailsUnloaded,
         Some(1),
         failing(0, FailureClass::UpstreamError, 10),
         failing(0, FailureClass::UpstreamError, 2),
     );
-    check(
+    pairs.check(
         Finding::FailsUnderLoad,
         Some(8),
         failing(3, FailureClass::Timeout, 10),
@@ -199,7 +225,7 @@ fn load() {
     assert_eq!(at(Finding::FailsUnderLoad, failing(3, FailureClass::RateLimited, 20)), []);
     assert_eq!(at(Finding::FailsUnderLoad, failing(3, FailureClass::Auth, 20)), []);
     assert_eq!(at(Finding::FailsUnderLoad, failing(0, FailureClass::Timeout, 20)), []);
-    check(
+    pairs.check(
         Finding::RateLimited,
         Some(8),
         failing(3, FailureClass::RateLimited, 1),
@@ -207,9 +233,9 @@ fn load() {
     );
 
     let saturated = |is| move |l: &mut Ladder| l.levels[1].client_saturated = Some(is);
-    check(Finding::ClientSaturated, Some(2), saturated(true), saturated(false));
+    pairs.check(Finding::ClientSaturated, Some(2), saturated(true), saturated(false));
     let little = |holds| move |l: &mut Ladder| l.levels[1].little = Some(Little { in_flight: 1.1, holds });
-    check(Finding::LevelUnsteady, Some(2), little(false), little(true));
+    pairs.check(Finding::LevelUnsteady, Some(2), little(false), little(true));
 }
 
 #[test]
@@ -226,8 +252,7 @@ fn a_saturated_client_accuses_nobody_else() {
     assert_eq!(found, [Finding::ClientSaturated]);
 }
 
-#[test]
-fn conduct() {
+fn conduct(pairs: &mut Pairs) {
     let measured = |ttft, tpot| {
         move |l: &mut Ladder| {
             each(l, |_, level| {
@@ -235,16 +260,16 @@ fn conduct() {
             });
         }
     };
-    check(Finding::WrongMeasuringPoint, Some(1), measured(0.003, 0.02), measured(0.2, 0.02));
+    pairs.check(Finding::WrongMeasuringPoint, Some(1), measured(0.003, 0.02), measured(0.2, 0.02));
     // A tiny model is fast at both.
     assert_eq!(at(Finding::WrongMeasuringPoint, measured(0.003, 0.001)), []);
     // Half a millisecond for 1003 tokens of prompt is no prefill.
     assert_eq!(at(Finding::WrongMeasuringPoint, measured(0.0005, 0.0005)), [Some(1)]);
 
     let bursts = |count| move |l: &mut Ladder| each(l, |_, level| level.traits.bursts = count);
-    check(Finding::BufferedPath, Some(1), bursts(40), bursts(3));
+    pairs.check(Finding::BufferedPath, Some(1), bursts(40), bursts(3));
     let opened = |count| move |l: &mut Ladder| each(l, |_, level| level.traits.connections_opened = count);
-    check(Finding::ConnectionsNotReused, Some(1), opened(40), opened(1));
+    pairs.check(Finding::ConnectionsNotReused, Some(1), opened(40), opened(1));
     let on_purpose = |l: &mut Ladder| {
         opened(40)(l);
         l.reuses_connections = false;
@@ -252,28 +277,39 @@ fn conduct() {
     assert_eq!(at(Finding::ConnectionsNotReused, on_purpose), []);
 
     let served = |model| move |l: &mut Ladder| l.levels[3].traits.served_models = BTreeSet::from([model]);
-    check(Finding::ServedModelChanged, None, served(9), served(1));
+    pairs.check(Finding::ServedModelChanged, None, served(9), served(1));
     let build = |build| move |l: &mut Ladder| l.levels[3].traits.fingerprints = BTreeSet::from([build]);
-    check(Finding::ServedModelChanged, None, build(9), build(2));
+    pairs.check(Finding::ServedModelChanged, None, build(9), build(2));
 
     let hidden = |count| move |l: &mut Ladder| each(l, |_, level| level.traits.hidden_reasoning = count);
-    check(Finding::HiddenReasoning, Some(1), hidden(40), hidden(0));
+    pairs.check(Finding::HiddenReasoning, Some(1), hidden(40), hidden(0));
 }
 
-#[test]
-fn lengths_and_caches() {
-    let counted = |tokens, calibrated| {
+fn lengths_and_caches(pairs: &mut Pairs) {
+    let counted = |tokens, length| {
         move |l: &mut Ladder| {
-            l.calibrated = calibrated;
+            l.length = length;
             each(l, |_, level| level.prompt_tokens_measured = Some(tokens));
         }
     };
-    check(Finding::PromptTruncated, Some(1), counted(512.0, true), counted(980.0, true));
+    pairs.check(
+        Finding::PromptTruncated,
+        Some(1),
+        counted(512.0, PromptLength::Calibrated),
+        counted(980.0, PromptLength::Calibrated),
+    );
     // A prompt of estimated length may well be so much shorter.
-    check(Finding::PromptTruncated, Some(1), counted(256.0, false), counted(700.0, false));
+    pairs.check(
+        Finding::PromptTruncated,
+        Some(1),
+        counted(256.0, PromptLength::Estimated),
+        counted(700.0, PromptLength::Estimated),
+    );
+
+    assert_eq!(at(Finding::PromptTruncated, counted(20.0, PromptLength::Real)), []);
 
     let output = |tokens| move |l: &mut Ladder| l.levels[1].traits.output_tokens_p50 = Some(tokens);
-    check(Finding::OutputShorterThanAsked, Some(2), output(20.0), output(63.0));
+    pairs.check(Finding::OutputShorterThanAsked, Some(2), output(20.0), output(63.0));
 
     let cached = |prefix_cache, ratio| {
         move |l: &mut Ladder| {
@@ -282,11 +318,14 @@ fn lengths_and_caches() {
         }
     };
     let cold = |ratio| cached(PrefixCache::Cold, ratio);
-    check(Finding::PrefixCacheHitThoughCold, Some(1), cold(Some(0.9)), cold(Some(0.06)));
+    pairs.check(Finding::PrefixCacheHitThoughCold, Some(1), cold(Some(0.9)), cold(Some(0.06)));
     assert_eq!(at(Finding::PrefixCacheHitThoughCold, cold(None)), []);
     let warm = |ratio| cached(PrefixCache::Warm, ratio);
-    check(Finding::CacheMissedThoughWarm, Some(1), warm(Some(0.0)), warm(Some(0.98)));
+    pairs.check(Finding::CacheMissedThoughWarm, Some(1), warm(Some(0.0)), warm(Some(0.98)));
     assert_eq!(at(Finding::CacheMissedThoughWarm, warm(None)), []);
+    let shared = |ratio| cached(PrefixCache::parse("shared:0.5").unwrap(), Some(ratio));
+    pairs.check(Finding::CacheMissedThoughWarm, Some(1), shared(0.1), shared(0.48));
+    pairs.check(Finding::PrefixCacheHitThoughCold, Some(1), shared(0.9), shared(0.52));
 
     let refused = |refusals| {
         move |l: &mut Ladder| {
@@ -296,8 +335,8 @@ fn lengths_and_caches() {
             l.levels[0].traits.context_refusals = refusals;
         }
     };
-    check(Finding::ContextTooSmall, Some(1), refused(1), refused(0));
-    check(Finding::FailsUnloaded, Some(1), refused(0), refused(1));
+    pairs.check(Finding::ContextTooSmall, Some(1), refused(1), refused(0));
+    pairs.check(Finding::FailsUnloaded, Some(1), refused(0), refused(1));
 
     let control = |median| {
         move |l: &mut Ladder| {
@@ -305,7 +344,7 @@ fn lengths_and_caches() {
             l.control = Some((1024, control));
         }
     };
-    check(Finding::Preallocation, Some(1), control(0.3), control(0.204));
+    pairs.check(Finding::Preallocation, Some(1), control(0.3), control(0.204));
 }
 
 /// The healthy ladder's 1003 tokens take 0.2 s; longer prompts take that times the power of their length.
@@ -322,10 +361,9 @@ fn grown(exponent: f64) -> impl Fn(&mut Ladder) {
     }
 }
 
-#[test]
-fn growth_with_length() {
-    check(Finding::PrefillCompute, None, grown(1.0), grown(0.2));
-    check(Finding::KvCacheGrowth, None, grown(1.6), grown(1.0));
+fn growth_with_length(pairs: &mut Pairs) {
+    pairs.check(Finding::PrefillCompute, None, grown(1.0), grown(0.2));
+    pairs.check(Finding::KvCacheGrowth, None, grown(1.6), grown(1.0));
     let mut ladder = healthy();
     grown(1.6)(&mut ladder);
     let found = ladder.examine();
@@ -362,4 +400,68 @@ fn noise_alone_is_no_queueing_and_no_stall() {
         println!("{requests} requests that differ by {noise}: deceived {deceived} times of 500");
         assert!(deceived <= 10, "{requests} {noise}: {deceived}");
     }
+}
+
+/// The healthy ladder's 0.2 s as an engine accounts for them.
+fn view(outside: f64, queue: f64, prefill: f64) -> EngineView {
+    let ttft = 0.2;
+    EngineView {
+        engine: "vLLM",
+        requests: Some(41.0),
+        own_requests: 41,
+        ttft_seconds: ttft,
+        parts: vec![
+            (Part::Outside, outside * ttft),
+            (Part::Queue, queue * ttft),
+            (Part::Prefill, prefill * ttft),
+            (Part::Rest, (1.0 - outside - queue - prefill) * ttft),
+        ],
+        kv_cache_usage: Some(0.4),
+        running: Some(4.0),
+        waiting: Some(0.0),
+        preemptions: Some(0.0),
+        prefix_cache_hit_ratio: Some(0.0),
+    }
+}
+
+fn by_the_engine(pairs: &mut Pairs) {
+    let told = |view: EngineView| move |l: &mut Ladder| l.levels[2].engine = Some(view);
+    pairs.check(Finding::OutsideEngine, Some(4), told(view(0.7, 0.1, 0.1)), told(view(0.3, 0.1, 0.5)));
+    pairs.check(Finding::Queueing, Some(4), told(view(0.1, 0.7, 0.1)), told(view(0.1, 0.3, 0.5)));
+    let full = |usage| EngineView { kv_cache_usage: Some(usage), ..view(0.1, 0.1, 0.7) };
+    pairs.check(Finding::KvCacheExhausted, Some(4), told(full(0.99)), told(full(0.7)));
+    let put_back = |preemptions| EngineView { preemptions: Some(preemptions), ..view(0.1, 0.1, 0.7) };
+    pairs.check(Finding::KvCacheExhausted, Some(4), told(put_back(1.0)), told(put_back(0.0)));
+    let shared = |requests| EngineView { requests: Some(requests), ..view(0.1, 0.8, 0.1) };
+    pairs.check(Finding::OtherLoad, Some(4), told(shared(60.0)), told(shared(42.0)));
+    // What others wait is no conclusion about this level.
+    assert_eq!(at(Finding::Queueing, told(shared(60.0))), []);
+}
+
+#[test]
+fn what_was_concluded_is_confirmed_or_taken_back_by_the_engine() {
+    let slow = |view: Option<EngineView>| {
+        move |l: &mut Ladder| {
+            each(l, |_, level| level.ttft_seconds = around(0.6, 1.05));
+            l.levels[0].engine = view.map(|view| EngineView {
+                ttft_seconds: 0.6,
+                parts: view.parts.iter().map(|(part, seconds)| (*part, seconds * 3.0)).collect(),
+                ..view
+            });
+        }
+    };
+    let basis = |finding: Finding, spoil: &dyn Fn(&mut Ladder)| {
+        let mut ladder = healthy();
+        spoil(&mut ladder);
+        ladder.examine().iter().find(|found| found.finding == finding).map(|found| found.basis)
+    };
+    let prefill = Finding::PrefillBound;
+    assert_eq!(basis(prefill, &|l| slow(None)(l)), Some(Basis::Inferred));
+    assert_eq!(basis(prefill, &|l| slow(Some(view(0.1, 0.1, 0.7)))(l)), Some(Basis::Measured));
+    // The engine says that they waited, or that it was not the engine at all.
+    assert_eq!(basis(prefill, &|l| slow(Some(view(0.1, 0.7, 0.1)))(l)), None);
+    assert_eq!(basis(Finding::Queueing, &|l| slow(Some(view(0.1, 0.7, 0.1)))(l)), Some(Basis::Measured));
+    assert_eq!(basis(prefill, &|l| slow(Some(view(0.7, 0.1, 0.1)))(l)), None);
+    // It does not say.
+    assert_eq!(basis(prefill, &|l| slow(Some(view(0.3, 0.3, 0.3)))(l)), Some(Basis::Inferred));
 }

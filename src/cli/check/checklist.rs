@@ -66,6 +66,12 @@ pub(super) struct Checked<'a> {
     pub(super) checks: &'a [Checklist],
 }
 
+impl Line {
+    pub(super) fn is_warning(&self) -> bool {
+        self.result == Result::Warning
+    }
+}
+
 impl Step {
     fn name(self) -> &'static str {
         match self {

@@ -114,8 +114,7 @@ impl Examination {
         let proxy = if target.proxy.is_some() { ", through a proxy" } else { "" };
         let detail = format!("POST {url}, {credential}{proxy}");
         if padded {
-            let mend =
-                "the stored key has white space around it; it is sent without, but mend it at its source";
+            let mend = "the stored key has white space (a space or line break) around it; it is sent without, but mend it at its source";
             self.warn(Step::Configuration, detail, mend);
         } else if let Some(name) = ignored {
             let mend =
@@ -181,6 +180,10 @@ impl Examination {
             self.max_tokens = MAX_TOKENS_OF_THINKERS;
             measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
         }
+        if came_at_once(&measurement) && measurement.is_ok() {
+            // A machine that was busy for a moment reads late; what holds a stream back does it every time.
+            measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
+        }
         let listed = self.prepared.endpoint.served_models().await;
         let failing = measurement.outcome.failure().map(|failure| (answering_step(failure), failure.clone()));
         for step in [Step::Http, Step::Credential, Step::Model, Step::Stream] {
@@ -228,7 +231,7 @@ impl Examination {
         let reads = if tokens.reads == 1 { "1 read".to_owned() } else { format!("{} reads", tokens.reads) };
         let detail =
             format!("first token after {first}{reasoning}, {chunks} chunks in {reads}, {end} in all");
-        if chunks >= BUFFERED_CHUNKS_MIN && tokens.reads <= 2 {
+        if came_at_once(measurement) {
             let mend = "something holds the stream back: switch off buffering in the proxy (nginx: proxy_buffering off)";
             self.warn(Step::Stream, detail, mend);
         } else if self.max_tokens > MAX_TOKENS {
@@ -339,6 +342,7 @@ impl Examination {
             FailureClass::Auth if matches!(self.target().credential, Credential::None) => {
                 Some("no key is configured: set api_key of the target (--api-key-env VAR)".to_owned())
             }
+            FailureClass::UpstreamError => Some(upstream_mend(&failure.message, &self.model)),
             FailureClass::BadRequest => {
                 let subclass = failure.subclass.as_deref()?;
                 let other = match self.target().max_tokens_field {
@@ -360,7 +364,6 @@ impl Examination {
             | FailureClass::RateLimited
             | FailureClass::Overloaded
             | FailureClass::ContentFilter
-            | FailureClass::UpstreamError
             | FailureClass::StreamTruncated
             | FailureClass::EmptyOutput
             | FailureClass::NotStreaming => None,
@@ -379,6 +382,23 @@ impl Examination {
         }
         None
     }
+}
+
+/// It was reached, let the key pass and knew the model: what failed is behind it.
+fn upstream_mend(message: &str, model: &str) -> String {
+    let message = message.to_ascii_lowercase();
+    let unreachable = ["connection error", "connection refused", "cannot connect", "connect call failed"];
+    if unreachable.iter().any(|words| message.contains(words)) {
+        return format!(
+            "the gateway is fine, its upstream of \"{model}\" cannot be reached: check its address there (api_base), and that it is up"
+        );
+    }
+    "it was reached and then failed on its own side: look into its log, and of a gateway at the model's upstream".to_owned()
+}
+
+/// Whether many chunks came in one or two reads.
+fn came_at_once(measurement: &Measurement) -> bool {
+    measurement.tokens.chunks >= BUFFERED_CHUNKS_MIN && measurement.tokens.reads <= 2
 }
 
 /// The step of opening a connection at which it failed.
@@ -437,6 +457,13 @@ fn millis(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gateway_without_its_upstream_is_told_from_a_server_that_fails() {
+        let dead = upstream_mend("HTTP 500: InternalServerError: OpenAIException - Connection error.", "m");
+        assert!(dead.contains("its upstream of \"m\" cannot be reached"), "{dead}");
+        assert!(upstream_mend("HTTP 500: out of memory", "m").contains("look into its log"));
+    }
 
     #[test]
     fn a_hint_is_told_apart_from_the_words() {

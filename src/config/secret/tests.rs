@@ -57,12 +57,16 @@ fn former_values_are_bounded() {
 fn a_variable_is_trimmed() {
     let environment = |name: &str| match name {
         "KEY" => Ok(" sk-1 \n".to_owned()),
+        "ENDED" => Ok("sk-1\n".to_owned()),
         "BLANK" => Ok(" ".to_owned()),
         _ => Err(VarError::NotPresent),
     };
+    for name in ["KEY", "ENDED"] {
+        let secret = Secret::from_variable(name, &environment).unwrap();
+        assert_eq!(value(&secret), "sk-1");
+        assert!(secret.was_padded());
+    }
     let secret = Secret::from_variable("KEY", &environment).unwrap();
-    assert_eq!(value(&secret), "sk-1");
-    assert!(secret.was_padded());
     assert!(!secret.is_literal());
     let error = |name| Secret::from_variable(name, &environment).unwrap_err().to_string();
     assert!(error("BLANK").contains("set but empty"), "{}", error("BLANK"));

@@ -10,6 +10,7 @@ use crate::{
     analysis::{LevelSummary, PercentileIntervals, Percentiles},
     cell::Cell,
     config::Objectives,
+    engine::{EngineView, Part},
     measurement::{
         ConnectionUse, Failure, FailureClass, Flag, GapSketch, Measurement, Outcome, Timeline, TokenKind,
         TokenSource, Tokens,
@@ -62,6 +63,7 @@ pub(super) fn layout() -> Layout {
             },
             cells: vec![cell()],
         }],
+        engine_cells: [cell()].into(),
         findings: ["prefill_bound", "queueing"].map(Arc::from).to_vec(),
         prices: vec![(Endpoint::from(&cell()), "EUR".into())],
         budgets: vec![BudgetScope { scope: "all".into(), unit: "tokens".into(), period: "1d".into() }],
@@ -159,6 +161,18 @@ pub(super) fn level() -> LevelSummary {
         prompt_tokens_measured: None,
         cached_ratio: None,
         client_saturated: None,
+        engine: Some(EngineView {
+            engine: "vLLM",
+            requests: Some(41.0),
+            own_requests: 41,
+            ttft_seconds: 0.2,
+            parts: Part::ALL.iter().map(|part| (*part, 0.05)).collect(),
+            kv_cache_usage: Some(0.5),
+            running: Some(8.0),
+            waiting: Some(1.0),
+            preemptions: Some(0.0),
+            prefix_cache_hit_ratio: Some(0.0),
+        }),
         ..LevelSummary::default()
     }
 }

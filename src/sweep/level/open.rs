@@ -60,8 +60,8 @@ fn roles(level: &Level, floor: &Floor, rate: Rate) -> impl Iterator<Item = Role>
 
 impl Serve for Worker {
     async fn serve(mut self, role: Role, due: Instant) -> Self {
-        if let Some(measurement) = self.probe(role, Some(due)).await {
-            self.settle(measurement, due, role, 0).await;
+        if let Some((measurement, cold)) = self.probe(role, Some(due)).await {
+            self.settle(measurement, due, (role, cold), 0).await;
         }
         self
     }
