@@ -109,7 +109,7 @@ impl Command {
     async fn run(self) -> ExitCode {
         match self {
             Self::Serve(args) => serve::run(args).await,
-            Self::Sweep(args) => sweep::run(*args).await,
+            Self::Sweep(args) => Box::pin(sweep::run(*args)).await,
             Self::Request(args) => request::run(*args).await,
             Self::Check(args) => check::run(*args).await,
             Self::History(args) => history::run(*args),
