@@ -39,11 +39,11 @@ enum Line {
     #[serde(rename = "tokenprobe.run/1")]
     Run(RunRow),
     #[serde(rename = "tokenprobe.level/1")]
-    Level(Part<LevelRow>),
+    Level(Box<Part<LevelRow>>),
     #[serde(rename = "tokenprobe.ladder/1")]
     Ladder(Part<LadderRow>),
     #[serde(rename = "tokenprobe.probe/1")]
-    Probe(Part<ProbeRow>),
+    Probe(Box<Part<ProbeRow>>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,13 +101,13 @@ fn export_run(store: &Store, run: &RunListing, probes: bool, out: &mut dyn Write
     let uid = listing.run.uid.clone();
     line(out, &Line::Run(listing.run))?;
     for row in levels {
-        line(out, &Line::Level(Part { run: uid.clone(), row }))?;
+        line(out, &Line::Level(Box::new(Part { run: uid.clone(), row })))?;
     }
     for row in ladders {
         line(out, &Line::Ladder(Part { run: uid.clone(), row }))?;
     }
     if probes {
-        store.each_probe(run.id, |row| line(out, &Line::Probe(Part { run: uid.clone(), row })))?;
+        store.each_probe(run.id, |row| line(out, &Line::Probe(Box::new(Part { run: uid.clone(), row }))))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Scales, ticks and paths: where a value lies in a drawing. Knows nothing of what is drawn.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 use super::number::grouped;
@@ -75,7 +77,8 @@ pub(super) fn path(places: impl Iterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     for (x, y) in places {
         let command = if path.is_empty() { 'M' } else { 'L' };
-        path.push_str(&format!("{command}{x:.1} {y:.1}"));
+        // Writing to a string does not fail.
+        let _ = write!(path, "{command}{x:.1} {y:.1}");
     }
     path
 }

@@ -1,5 +1,7 @@
 //! Every latency of a ladder's levels: which share of requests was answered within how long.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 use super::{
@@ -88,7 +90,7 @@ fn told(title: &str, levels: &[Level<'_>]) -> String {
     let mut told = format!("{title}: the share of requests within a time.");
     for (name, samples) in levels {
         let half = steps(samples).find(|(_, share)| *share >= 50.0).map(|(seconds, _)| latency(seconds));
-        told.push_str(&format!(" {name}: half within {}.", half.unwrap_or_default()));
+        let _ = write!(told, " {name}: half within {}.", half.unwrap_or_default());
     }
     told
 }

@@ -28,17 +28,14 @@ pub fn findings(found: &[Found]) -> Markup {
 fn finding(same: &[Found]) -> Markup {
     let Some(first) = same.first() else { return html! {} };
     let kind = first.finding;
-    let class = match kind {
-        Finding::SafeConcurrency => "good",
-        Finding::ThroughputKnee => "plain",
-        _ if matches!(
-            kind,
-            Finding::FailsUnloaded | Finding::NoSafeConcurrency | Finding::ContextTooSmall
-        ) =>
-        {
-            "bad"
-        }
-        _ => "warn",
+    let class = if kind == Finding::SafeConcurrency {
+        "good"
+    } else if kind == Finding::ThroughputKnee {
+        "plain"
+    } else if matches!(kind, Finding::FailsUnloaded | Finding::NoSafeConcurrency | Finding::ContextTooSmall) {
+        "bad"
+    } else {
+        "warn"
     };
     html! {
         li class={ "finding " (class) } {

@@ -1,6 +1,8 @@
 //! The ladder as two curves over concurrency: time to first token above, total throughput below, with the knee, the safe
 //! load and the objective. Two panels with one axis each: a second axis in one panel lets any two curves cross anywhere.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 use super::{
@@ -162,10 +164,10 @@ fn told(curves: &LadderCurves) -> String {
     for level in &curves.levels {
         let ttft = level.ttft_p95.map_or_else(|| "unknown".into(), latency);
         let rate = level.throughput.map_or_else(|| "unknown".into(), tokens_per_second);
-        told.push_str(&format!(" {}: TTFT P95 {ttft}, {rate} tokens per second.", load_words(level.load)));
+        let _ = write!(told, " {}: TTFT P95 {ttft}, {rate} tokens per second.", load_words(level.load));
     }
     if let Some(knee) = curves.knee {
-        told.push_str(&format!(" The knee is at {}.", load_words(knee)));
+        let _ = write!(told, " The knee is at {}.", load_words(knee));
     }
     told
 }

@@ -1,5 +1,7 @@
 //! What became of a number over time: a sparkline beside it, and a chart that a range can be chosen in.
 
+use std::fmt::Write as _;
+
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
@@ -183,7 +185,7 @@ fn told(moments: &Moments<'_>) -> String {
         let Some(last) = values().next_back() else { continue };
         let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
         let label = |value| moments.unit.text(value);
-        told.push_str(&format!(" {}: {} to {}, last {}.", line.name, label(low), label(high), label(last)));
+        let _ = write!(told, " {}: {} to {}, last {}.", line.name, label(low), label(high), label(last));
     }
     told
 }

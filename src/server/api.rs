@@ -201,6 +201,7 @@ async fn run(
 }
 
 /// The archive says nothing.
+#[allow(clippy::needless_pass_by_value, reason = "the shape of an error's conversion")]
 fn unknown(why: String) -> (StatusCode, Json<Value>) {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": why })))
 }

@@ -124,7 +124,7 @@ async fn run(State(surface): State<Surface>, Query(RunQuery { id }): Query<RunQu
     let status = surface.status.borrow().clone();
     let shell = shell(&surface, &status);
     match surface.memory.ask(move |store| drawn(store, id)).await {
-        Ok(Some(report)) => html(page::run(&shell, id, report)),
+        Ok(Some(report)) => html(page::run(&shell, id, &report)),
         Ok(None) => missing(excuse(&shell, "No such run", "run", &format!("The archive has no run {id}."))),
         Err(why) => html(excuse(&shell, "Run", "run", &why)),
     }

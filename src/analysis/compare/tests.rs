@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use super::{proportion::*, rank::*, *};
 use crate::analysis::independent;
 
@@ -194,7 +196,7 @@ fn a_tenth_more_is_found_as_often_as_the_readme_says() {
         let together = pairs.iter().filter(found).count();
         // The 99th percentile of a normal variable lies 2.326 standard deviations above its middle.
         let tail = (2.326 * spread).exp();
-        rows.push_str(&format!("| {spread} | {tail:.1} | {alone:.0}% | {together}% |\n"));
+        let _ = writeln!(rows, "| {spread} | {tail:.1} | {alone:.0}% | {together}% |");
         all_alone.push((spread, alone, together));
     }
     println!("{rows}");

@@ -90,7 +90,7 @@ fn run_row(listing: &RunListing, now: DateTime<Utc>) -> Markup {
 }
 
 /// One run, as its report shows it.
-pub(in crate::server) fn run(shell: &Shell<'_>, id: i64, report: Markup) -> String {
+pub(in crate::server) fn run(shell: &Shell<'_>, id: i64, report: &Markup) -> String {
     let content = html! {
         p.small { a href="runs" { "All runs" } }
         (report)
