@@ -92,7 +92,7 @@ async fn a_pause_outlives_a_restart() {
     let skips = r#"tokenprobe_sweep_skips_total{sweep="often",reason="paused"}"#;
     daemon.until("starts are skipped", async |daemon| daemon.metric(skips).await >= Some(2.0)).await;
     assert_eq!(server.oracle.requests().len(), sent);
-    assert!(daemon.get("/").await.1.contains("(paused)"));
+    assert!(daemon.get("/").await.1.contains(">paused<"));
     assert_eq!(daemon.post("/api/v1/sweeps/often/resume").await.0, 200);
     daemon.signal("-TERM");
     daemon.exit_code().await;
