@@ -152,7 +152,7 @@ fn at_rates(pairs: &mut Pairs) {
     pairs.check(Finding::FallsBehind, None, behind(0.5), behind(0.0));
     let refused = |overflow: u32| {
         move |ladder: &mut Ladder| {
-            offer(ladder, |index, offered| offered.overflow = if index == 3 { overflow } else { 0 })
+            offer(ladder, |index, offered| offered.overflow = if index == 3 { overflow } else { 0 });
         }
     };
     pairs.check(Finding::ArrivalsNotSent, None, refused(7), refused(0));
