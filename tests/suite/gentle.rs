@@ -117,7 +117,8 @@ async fn every_probe_is_accounted_for_also_those_that_are_cut_off() {
         };
         let attempts = sum("tokenprobe_probe_attempts_total{");
         let ended = sum("tokenprobe_probe_results_total{");
-        assert_eq!(attempts, ended + sum("tokenprobe_probes_in_flight "), "{text}");
+        // Counts, which are exact.
+        assert!((attempts - ended - sum("tokenprobe_probes_in_flight ")).abs() < 0.5, "{text}");
         assert!(attempts > 0.0);
     }
     let cancelled =
