@@ -443,8 +443,8 @@ impl Measurement {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GapSketch {
     bounds: Arc<[f64]>,
-    counts: Vec<u32>,
-    sums: Vec<f64>,
+    /// How many gaps fell into each bucket, and their sum.
+    buckets: Vec<(u32, f64)>,
     max: Option<Duration>,
 }
 
@@ -452,15 +452,15 @@ impl GapSketch {
     /// An empty sketch over ascending upper bounds in seconds; what lies above the last falls into one more bucket.
     #[must_use]
     pub fn new(bounds: Arc<[f64]>) -> Self {
-        let buckets = bounds.len() + 1;
-        Self { bounds, counts: vec![0; buckets], sums: vec![0.0; buckets], max: None }
+        let buckets = vec![(0, 0.0); bounds.len() + 1];
+        Self { bounds, buckets, max: None }
     }
 
     /// Adds one gap.
     pub fn record(&mut self, gap: Duration) {
         let seconds = gap.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
-        if let (Some(count), Some(sum)) = (self.counts.get_mut(bucket), self.sums.get_mut(bucket)) {
+        if let Some((count, sum)) = self.buckets.get_mut(bucket) {
             *count = count.saturating_add(1);
             *sum += seconds;
         }
@@ -477,17 +477,17 @@ impl GapSketch {
     pub fn means(&self) -> impl Iterator<Item = (u32, f64)> + '_ {
         let uppers = self.bounds.iter().copied().chain([f64::INFINITY]);
         let lowers = [0.0].into_iter().chain(self.bounds.iter().map(|bound| bound.next_up()));
-        let buckets = self.counts.iter().zip(&self.sums).zip(lowers.zip(uppers));
+        let buckets = self.buckets.iter().zip(lowers.zip(uppers));
         // Rounding must not carry a mean over the edge of the bucket its gaps fell into.
         buckets
-            .filter(|((count, _), _)| **count > 0)
+            .filter(|((count, _), _)| *count > 0)
             .map(|((count, sum), (lower, upper))| (*count, (sum / f64::from(*count)).clamp(lower, upper)))
     }
 
     /// About the `q`-quantile in seconds: the mean of the bucket it falls into.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
-        let total: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let total: u64 = self.buckets.iter().map(|(count, _)| u64::from(*count)).sum();
         let mut seen = 0;
         self.means().find_map(|(count, mean)| {
             seen += u64::from(count);
@@ -497,8 +497,7 @@ impl GapSketch {
 
     /// Forgets every gap: what a stream that turned out to be a burst must do.
     pub fn clear(&mut self) {
-        self.counts.fill(0);
-        self.sums.fill(0.0);
+        self.buckets.fill((0, 0.0));
         self.max = None;
     }
 }

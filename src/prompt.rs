@@ -10,12 +10,12 @@ pub mod book;
 pub mod calibration;
 mod chinese;
 mod english;
+mod estimate;
 mod prose;
+mod sentence;
 
-use std::fmt::Write as _;
-
-pub use self::book::Prompts;
-use self::prose::Prose;
+pub use self::{book::Prompts, estimate::estimate_tokens};
+use self::{prose::Prose, sentence::Part};
 use crate::config::{PromptLanguage, Share};
 
 #[cfg(test)]
@@ -63,57 +63,82 @@ const CLOSING_SHARE: f64 = 0.4;
 /// The longest prompt built, in estimated tokens: a calibration gone wrong must not fill the memory.
 const BUDGET_MAX: f64 = 4_000_000.0;
 
+/// A prompt, and how many tokens it is estimated at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prompt {
+    /// What is sent.
+    pub text: String,
+    /// What [`estimate_tokens`] makes of it, known without reading it again.
+    pub estimated_tokens: f64,
+}
+
 /// Builds a prompt. Its estimated length is within 3% or one token of the wanted one, except that the nonce
 /// alone has about 14 tokens and is never cut.
 #[must_use]
 pub fn build(nonce: Nonce, shape: Shape) -> String {
-    write(&Prompts::Generated, nonce, shape)
+    write(&Prompts::Generated, nonce, shape).text
 }
 
 /// Writes a prompt as [`build`] does, from where prompts come from. A real one is taken as it is, behind the nonce.
 #[must_use]
-pub fn write(prompts: &Prompts, nonce: Nonce, shape: Shape) -> String {
+pub fn write(prompts: &Prompts, nonce: Nonce, shape: Shape) -> Prompt {
     let budget = shape.budget().clamp(0.0, BUDGET_MAX);
-    let mut text = String::with_capacity(capacity(shape.tokens));
+    let mut draft = Draft { text: String::with_capacity(capacity(shape.tokens)), left: budget };
     if let Nonce::Shared(_, share) = nonce {
-        text.push_str("[probe shared]");
-        let room = budget * share.ratio() - estimate_tokens(&text);
-        text = push_body(text, prompts, Nonce::Warm, room, shape.language, "");
-        text.push_str("\n\n");
+        draft.push("[probe shared]");
+        let behind = budget * (1.0 - share.ratio());
+        draft.left -= behind;
+        draft = push_body(draft, prompts, Nonce::Warm, shape.language, "");
+        draft.left += behind;
+        draft.push("\n\n");
     }
     match nonce {
-        Nonce::Fresh(number) | Nonce::Shared(number, _) => {
-            // Writing into memory never fails.
-            let _ = write!(text, "[probe {number:016x}]");
-        }
-        Nonce::Warm => text.push_str("[probe warm]"),
+        Nonce::Fresh(number) | Nonce::Shared(number, _) => draft.push(&format!("[probe {number:016x}]")),
+        Nonce::Warm => draft.push("[probe warm]"),
     }
     if let Prompts::Real(real) = prompts {
-        return format!("{text}\n\n{}", real.pick(nonce));
+        draft.push("\n\n");
+        draft.push(real.pick(nonce));
+    } else {
+        let closing = closing(shape.language, draft.left);
+        let reserved = estimate_tokens(closing);
+        draft.left -= reserved;
+        draft = push_body(draft, prompts, nonce, shape.language, closing);
+        draft.text.push_str(closing);
     }
-    let room = budget - estimate_tokens(&text);
-    let closing = closing(shape.language, room);
-    let mut text = push_body(text, prompts, nonce, room - estimate_tokens(closing), shape.language, closing);
-    text.push_str(closing);
-    text
+    let Draft { text, left } = draft;
+    Prompt { text, estimated_tokens: budget - left }
 }
 
-/// Appends prose of so many estimated tokens, to which `closing` will be added.
+/// A text that grows, and the estimated tokens there is room for.
+struct Draft {
+    text: String,
+    left: f64,
+}
+
+impl Draft {
+    /// Appends a piece that is no part of a longer word.
+    fn push(&mut self, piece: &str) {
+        self.text.push_str(piece);
+        self.left -= estimate_tokens(piece);
+    }
+}
+
+/// Appends prose until there is no room left, to which `closing` will be added.
 fn push_body(
-    mut text: String,
+    mut draft: Draft,
     prompts: &Prompts,
     nonce: Nonce,
-    room: f64,
     language: PromptLanguage,
     closing: &str,
-) -> String {
+) -> Draft {
     match prompts {
         Prompts::Text(book) => {
-            text.push_str("\n\n");
-            book.push_excerpt(&mut text, room, nonce);
-            text
+            draft.push("\n\n");
+            book.push_excerpt(&mut draft, nonce);
+            draft
         }
-        Prompts::Generated | Prompts::Real(_) => Prose::new(text, room, language, closing, nonce).finish(),
+        Prompts::Generated | Prompts::Real(_) => Prose::new(draft, language, closing, nonce).finish(),
     }
 }
 
@@ -124,64 +149,6 @@ fn capacity(tokens: u32) -> usize {
     const ROOM_BYTES: usize = 256;
     const CAPACITY_MAX: usize = 1 << 20;
     (tokens as usize).saturating_mul(BYTES_PER_TOKEN).saturating_add(ROOM_BYTES).min(CAPACITY_MAX)
-}
-
-/// About how many tokens a byte-pair tokenizer of today makes of a text: a word is a little more than one, a
-/// punctuation mark one, and Chinese has three characters for two.
-#[must_use]
-pub fn estimate_tokens(text: &str) -> f64 {
-    let mut tokens = 0.0;
-    let mut run = Run::default();
-    // Byte by byte: the prompt of every probe comes through here, and every worker waits for it.
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'\'' {
-            run.letters += 1;
-            run.digits += u32::from(byte.is_ascii_digit());
-            continue;
-        }
-        if run.letters > 0 {
-            tokens += std::mem::take(&mut run).tokens();
-        }
-        tokens += match byte {
-            b' ' => 0.0,
-            // A blank line is one token.
-            b'\n' => TOKENS_PER_NEWLINE,
-            byte if byte.is_ascii() => 1.0,
-            // The first byte of a character, which stands for all of it.
-            0xc0.. => TOKENS_PER_CHINESE_CHAR,
-            _ => 0.0,
-        };
-    }
-    tokens + run.tokens()
-}
-
-const TOKENS_PER_CHINESE_CHAR: f64 = 1.0 / 1.5;
-const TOKENS_PER_NEWLINE: f64 = 0.5;
-/// Numbers and hexadecimal are cut into short pieces.
-const TOKENS_PER_DIGIT: f64 = 0.65;
-const TOKENS_PER_WORD: f64 = 1.0;
-/// What a letter beyond the sixth adds: long words are rarely whole.
-const TOKENS_PER_FURTHER_LETTER: f64 = 0.05;
-const LETTERS_OF_A_WORD: u32 = 6;
-
-/// Letters and digits without a break between them.
-#[derive(Default)]
-struct Run {
-    letters: u32,
-    digits: u32,
-}
-
-impl Run {
-    fn tokens(self) -> f64 {
-        if self.letters == 0 {
-            return 0.0;
-        }
-        if self.digits > 0 {
-            return f64::from(self.letters) * TOKENS_PER_DIGIT;
-        }
-        let further = self.letters.saturating_sub(LETTERS_OF_A_WORD);
-        TOKENS_PER_WORD + f64::from(further) * TOKENS_PER_FURTHER_LETTER
-    }
 }
 
 /// The most explicit request to write on that leaves room for the rest.
@@ -215,11 +182,13 @@ impl Dice {
 
     /// A number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
+        // The high half of the product is spread as evenly as a remainder, and far cheaper.
+        let product = u128::from(self.next()) * u128::from(limit);
+        u64::try_from(product >> 64).unwrap_or(0)
     }
 
     /// One of a list.
-    fn pick(&mut self, list: &[&'static str]) -> &'static str {
+    fn pick(&mut self, list: &'static [Part]) -> Part {
         let index = self.below(list.len() as u64);
         usize::try_from(index).ok().and_then(|index| list.get(index)).copied().unwrap_or_default()
     }

@@ -5,7 +5,7 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), with `bell` for wake-ups and `trust` for certificates. `catalogue` and `scrape` ask, outside
+//! <- `stamped` (socket), `reading` (an answer's body), with `bell` for wake-ups and `trust` for certificates. `catalogue` and `scrape` ask, outside
 //! of any measurement, which models there are and what the engine says of itself.
 
 mod awake;
@@ -15,6 +15,7 @@ mod certificate;
 mod connect;
 mod http;
 mod inspect;
+mod reading;
 mod scrape;
 mod stamped;
 mod trust;
@@ -25,7 +26,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use ::http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep_until};
@@ -34,12 +35,13 @@ use url::form_urlencoded;
 use self::{
     connect::{Dialer, Spans},
     http::Connection,
+    reading::Reading,
 };
 use crate::{
     config::{ConnectionPolicy, Redactor, Target},
     credential::{self, Outgoing, Presented, TOKEN_TIMEOUT, Wallet},
     measurement::{ConnectionUse, Failure, Measurement, Outcome, Timeline},
-    protocol::{Ask, Deadline, Ending, Reply, ReplyHead, Timeouts, TransportFailure},
+    protocol::{Ask, Deadline, Reply, ReplyHead, Timeouts, TransportFailure},
 };
 
 /// What every probe calls itself.
@@ -324,12 +326,12 @@ impl Flight<'_> {
     async fn receive(
         &self,
         lane: &mut Lane,
-        mut connection: Connection,
+        connection: Connection,
         response: ::http::Response<Incoming>,
     ) -> Result<Measurement, TransportFailure> {
         let at = self.since(connection.last_read());
-        let (head, mut body) = response.into_parts();
-        let mut reply = Reply::new(
+        let (head, body) = response.into_parts();
+        let reply = Reply::new(
             &ReplyHead {
                 protocol: self.endpoint.target.protocol,
                 host: self.endpoint.target.base_url.host(),
@@ -341,59 +343,11 @@ impl Flight<'_> {
             },
             at,
         );
-        let (ended, ending) = self.read_body(&mut connection, &mut body, &mut reply).await;
-        if ending == Ending::Clean && is_reusable(&head) {
-            lane.connection = Some(connection);
-        }
-        Ok(reply.end(ended, ending))
-    }
-
-    async fn read_body(
-        &self,
-        connection: &mut Connection,
-        body: &mut Incoming,
-        reply: &mut Reply,
-    ) -> (Duration, Ending) {
-        let (mut due, mut deadline) = reply.due(&self.shot.timeouts);
-        let mut alarm_at = due;
-        let mut alarm = std::pin::pin!(sleep_until(self.t0 + alarm_at));
-        loop {
-            let frame = tokio::select! {
-                biased;
-                frame = connection.drive(body.frame()) => frame,
-                () = alarm.as_mut() => {
-                    // The alarm is moved forward lazily: it may have been set for a deadline long met.
-                    if self.t0.elapsed() >= due {
-                        return (due, Ending::Deadline(deadline));
-                    }
-                    alarm_at = due;
-                    alarm.as_mut().reset(self.t0 + alarm_at);
-                    continue;
-                }
-            };
-            // The stamp comes first: it was taken when the read returned, before anything was parsed.
-            let at = self.since(connection.last_read());
-            if at >= due {
-                return (due, Ending::Deadline(deadline));
-            }
-            match frame {
-                Some(Ok(frame)) => {
-                    if let Some(data) = frame.data_ref() {
-                        reply.read(at, data);
-                    }
-                }
-                Some(Err(_)) => return (at, Ending::Aborted),
-                None => return (at, Ending::Clean),
-            }
-            if reply.is_finished() {
-                return (at, Ending::TooLarge);
-            }
-            (due, deadline) = reply.due(&self.shot.timeouts);
-            if due < alarm_at {
-                alarm_at = due;
-                alarm.as_mut().reset(self.t0 + alarm_at);
-            }
-        }
+        let timeouts = self.shot.timeouts;
+        let reading = Reading { t0: self.t0, timeouts, connection, body, reply };
+        let (measurement, connection) = reading.finish().await?;
+        lane.connection = connection.filter(|_| is_reusable(&head));
+        Ok(measurement)
     }
 
     /// Adds what only the network side knows, and redacts what the other side said.

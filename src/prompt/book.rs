@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::{Dice, Nonce, estimate_tokens};
+use super::{Dice, Draft, Nonce, estimate_tokens};
 
 /// Largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -89,24 +89,23 @@ impl Text {
         Ok(Prompts::Text(Arc::new(Self { text, mark })))
     }
 
-    /// Appends about so many tokens of the text, from a place that follows from the nonce, and from its start again
+    /// Appends as much of the text as there is room for, from a place that follows from the nonce, and from its start again
     /// behind its end.
-    pub(super) fn push_excerpt(&self, out: &mut String, tokens: f64, nonce: Nonce) {
+    pub(super) fn push_excerpt(&self, draft: &mut Draft, nonce: Nonce) {
         let length = self.text.len().max(1) as u64;
         let from = usize::try_from(Dice::new(nonce).below(length)).unwrap_or(0);
         let start =
             self.text.char_indices().map(|(at, _)| at).find(|at| *at >= from && self.begins_word(*at));
         let (before, after) = self.text.split_at_checked(start.unwrap_or(0)).unwrap_or(("", &self.text));
-        let mut left = tokens;
-        while left > 0.0 {
+        while draft.left > 0.0 {
             for piece in pieces(after).chain(pieces(before)) {
                 let tokens = estimate_tokens(piece);
                 // Rounded to the nearest piece, so that the error is at most half of one.
-                if tokens / 2.0 > left {
+                if tokens / 2.0 > draft.left {
                     return;
                 }
-                out.push_str(piece);
-                left -= tokens;
+                draft.text.push_str(piece);
+                draft.left -= tokens;
             }
         }
     }
@@ -247,10 +246,11 @@ mod tests {
         let book = Prompts::Text(text.clone());
         for tokens in [60, 500, 8_000] {
             let prompt = write(&book, Nonce::Fresh(3), Shape::new(tokens, PromptLanguage::En));
-            let estimate = estimate_tokens(&prompt);
+            let estimate = estimate_tokens(&prompt.text);
             assert!((estimate / f64::from(tokens) - 1.0).abs() < 0.05, "{tokens}: {estimate}");
+            assert!((prompt.estimated_tokens - estimate).abs() < 1.0, "{}", prompt.estimated_tokens);
             let other = write(&book, Nonce::Fresh(4), Shape::new(tokens, PromptLanguage::En));
-            assert_ne!(prompt.get(26..60), other.get(26..60));
+            assert_ne!(prompt.text.get(26..60), other.text.get(26..60));
         }
         assert_eq!(book.mark(), Prompts::Text(text).mark());
         assert_eq!(book.mark().len(), 16);

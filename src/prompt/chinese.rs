@@ -1,6 +1,9 @@
 //! Chinese sentence parts: the same invented harbour town, written for this project.
 
-use super::Dice;
+use super::{
+    Dice,
+    sentence::{Part, Sentence, parts},
+};
 
 /// Requests to write on, the most explicit first.
 pub(super) const CLOSINGS: &[&str] = &[
@@ -10,42 +13,44 @@ pub(super) const CLOSINGS: &[&str] = &[
     "请继续。",
 ];
 
+const COMMA: Part = Part::new("，");
+
 /// Appends a whole sentence.
-pub(super) fn push_sentence(text: &mut String, dice: &mut Dice) {
+pub(super) fn push_sentence(sentence: &mut Sentence, dice: &mut Dice) {
     match dice.below(5) {
         0 => {
-            text.extend([dice.pick(TIMES), "，"]);
-            push_clause(text, dice);
+            sentence.extend([dice.pick(TIMES), COMMA]);
+            push_clause(sentence, dice);
         }
         1 => {
-            push_clause(text, dice);
-            text.extend(["，", dice.pick(JOINERS)]);
-            push_clause(text, dice);
+            push_clause(sentence, dice);
+            sentence.extend([COMMA, dice.pick(JOINERS)]);
+            push_clause(sentence, dice);
         }
         2 => {
-            text.extend([dice.pick(OPENERS), "，", dice.pick(TIMES)]);
-            push_clause(text, dice);
+            sentence.extend([dice.pick(OPENERS), COMMA, dice.pick(TIMES)]);
+            push_clause(sentence, dice);
         }
         3 => {
-            text.push_str("虽然");
-            push_clause(text, dice);
-            text.extend(["，", dice.pick(JOINERS)]);
-            push_clause(text, dice);
+            sentence.push(const { Part::new("虽然") });
+            push_clause(sentence, dice);
+            sentence.extend([COMMA, dice.pick(JOINERS)]);
+            push_clause(sentence, dice);
         }
         _ => {
-            text.extend([dice.pick(TIMES), "，"]);
-            push_clause(text, dice);
-            text.extend(["，", dice.pick(AFTERTHOUGHTS)]);
+            sentence.extend([dice.pick(TIMES), COMMA]);
+            push_clause(sentence, dice);
+            sentence.extend([COMMA, dice.pick(AFTERTHOUGHTS)]);
         }
     }
-    text.push('。');
+    sentence.push(const { Part::new("。") });
 }
 
-fn push_clause(text: &mut String, dice: &mut Dice) {
-    text.extend([dice.pick(SUBJECTS), dice.pick(VERBS), dice.pick(OBJECTS)]);
+fn push_clause(sentence: &mut Sentence, dice: &mut Dice) {
+    sentence.extend([dice.pick(SUBJECTS), dice.pick(VERBS), dice.pick(OBJECTS)]);
 }
 
-const SUBJECTS: &[&str] = &[
+static SUBJECTS: &[Part] = &parts([
     "港口的管理员",
     "一位年老的测量员",
     "夜里的渡船",
@@ -78,9 +83,9 @@ const SUBJECTS: &[&str] = &[
     "渔船队",
     "邮局",
     "安静的陌生人",
-];
+]);
 
-const VERBS: &[&str] = &[
+static VERBS: &[Part] = &parts([
     "描述了",
     "早已忘记",
     "慢慢修好了",
@@ -111,9 +116,9 @@ const VERBS: &[&str] = &[
     "拆开了",
     "借走了",
     "学会了珍惜",
-];
+]);
 
-const OBJECTS: &[&str] = &[
+static OBJECTS: &[Part] = &parts([
     "坏掉的时钟",
     "一盒旧照片",
     "食盐的价格",
@@ -146,9 +151,9 @@ const OBJECTS: &[&str] = &[
     "每天的读数",
     "洪水的故事",
     "地窖的钥匙",
-];
+]);
 
-const TIMES: &[&str] = &[
+static TIMES: &[Part] = &parts([
     "下雨之前",
     "一个漫长的星期过后",
     "在客栈的后屋里",
@@ -171,9 +176,9 @@ const TIMES: &[&str] = &[
     "从塔楼的窗口望去",
     "大雾散去之后",
     "夜深人静时",
-];
+]);
 
-const OPENERS: &[&str] = &[
+static OPENERS: &[Part] = &parts([
     "根据日记的记载",
     "据大家回忆",
     "公平地说",
@@ -190,12 +195,12 @@ const OPENERS: &[&str] = &[
     "起初",
     "与此同时",
     "出乎我们的意料",
-];
+]);
 
-const JOINERS: &[&str] =
-    &["于是", "但是", "所以", "因为", "直到", "同时", "就在这时", "然而", "从那以后", "接着"];
+static JOINERS: &[Part] =
+    &parts(["于是", "但是", "所以", "因为", "直到", "同时", "就在这时", "然而", "从那以后", "接着"]);
 
-const AFTERTHOUGHTS: &[&str] = &[
+static AFTERTHOUGHTS: &[Part] = &parts([
     "至少看起来是这样",
     "事情就这样过去了",
     "很少有人注意到",
@@ -206,4 +211,4 @@ const AFTERTHOUGHTS: &[&str] = &[
     "整夜都在下雨",
     "谁也没有感到意外",
     "正如约定的那样",
-];
+]);

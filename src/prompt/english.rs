@@ -1,6 +1,9 @@
 //! English sentence parts: notes on an invented harbour town, written for this project.
 
-use super::Dice;
+use super::{
+    Dice,
+    sentence::{Part, Sentence, parts},
+};
 
 /// Requests to write on, the most explicit first.
 pub(super) const CLOSINGS: &[&str] = &[
@@ -11,48 +14,46 @@ pub(super) const CLOSINGS: &[&str] = &[
     " Go on.",
 ];
 
+const SPACE: Part = Part::new(" ");
+const COMMA: Part = Part::new(", ");
+
 /// Appends a whole sentence.
-pub(super) fn push_sentence(text: &mut String, dice: &mut Dice) {
-    let start = text.len();
+pub(super) fn push_sentence(sentence: &mut Sentence, dice: &mut Dice) {
     match dice.below(5) {
         0 => {
-            text.extend([dice.pick(OPENERS), ", "]);
-            push_clause(text, dice);
-            text.extend([" ", dice.pick(CIRCUMSTANCES)]);
+            sentence.extend([dice.pick(OPENERS), COMMA]);
+            push_clause(sentence, dice);
+            sentence.extend([SPACE, dice.pick(CIRCUMSTANCES)]);
         }
         1 => {
-            push_clause(text, dice);
-            text.extend([", ", dice.pick(JOINERS), " "]);
-            push_clause(text, dice);
+            push_clause(sentence, dice);
+            sentence.extend([COMMA, dice.pick(JOINERS), SPACE]);
+            push_clause(sentence, dice);
         }
         2 => {
-            text.extend([dice.pick(CIRCUMSTANCES), ", "]);
-            push_clause(text, dice);
+            sentence.extend([dice.pick(CIRCUMSTANCES), COMMA]);
+            push_clause(sentence, dice);
         }
         3 => {
-            text.push_str("Although ");
-            push_clause(text, dice);
-            text.push_str(", ");
-            push_clause(text, dice);
-            text.extend([" ", dice.pick(CIRCUMSTANCES)]);
+            sentence.push(const { Part::new("Although ") });
+            push_clause(sentence, dice);
+            sentence.push(COMMA);
+            push_clause(sentence, dice);
+            sentence.extend([SPACE, dice.pick(CIRCUMSTANCES)]);
         }
         _ => {
-            push_clause(text, dice);
-            text.extend([" ", dice.pick(CIRCUMSTANCES), ", ", dice.pick(AFTERTHOUGHTS)]);
+            push_clause(sentence, dice);
+            sentence.extend([SPACE, dice.pick(CIRCUMSTANCES), COMMA, dice.pick(AFTERTHOUGHTS)]);
         }
     }
-    text.push('.');
-    // Every part begins with an ASCII letter.
-    if let Some(first) = text.get_mut(start..start + 1) {
-        first.make_ascii_uppercase();
-    }
+    sentence.push(const { Part::new(".") });
 }
 
-fn push_clause(text: &mut String, dice: &mut Dice) {
-    text.extend([dice.pick(SUBJECTS), " ", dice.pick(VERBS), " ", dice.pick(OBJECTS)]);
+fn push_clause(sentence: &mut Sentence, dice: &mut Dice) {
+    sentence.extend([dice.pick(SUBJECTS), SPACE, dice.pick(VERBS), SPACE, dice.pick(OBJECTS)]);
 }
 
-const SUBJECTS: &[&str] = &[
+static SUBJECTS: &[Part] = &parts([
     "the harbour master",
     "an old surveyor",
     "the night ferry",
@@ -93,9 +94,9 @@ const SUBJECTS: &[&str] = &[
     "the fishing fleet",
     "the post office",
     "a quiet stranger",
-];
+]);
 
-const VERBS: &[&str] = &[
+static VERBS: &[Part] = &parts([
     "described",
     "had already forgotten",
     "slowly repaired",
@@ -136,9 +137,9 @@ const VERBS: &[&str] = &[
     "learned to value",
     "waited for",
     "sorted",
-];
+]);
 
-const OBJECTS: &[&str] = &[
+static OBJECTS: &[Part] = &parts([
     "the broken clock",
     "a box of old photographs",
     "the price of salt",
@@ -179,9 +180,9 @@ const OBJECTS: &[&str] = &[
     "the accounts of the year before",
     "a simple wooden chair",
     "the light across the bay",
-];
+]);
 
-const CIRCUMSTANCES: &[&str] = &[
+static CIRCUMSTANCES: &[Part] = &parts([
     "before the rain came",
     "at the end of a long week",
     "in the back room of the inn",
@@ -214,9 +215,9 @@ const CIRCUMSTANCES: &[&str] = &[
     "to the great relief of the family",
     "once the fog had lifted",
     "against all advice",
-];
+]);
 
-const OPENERS: &[&str] = &[
+static OPENERS: &[Part] = &parts([
     "According to the diary",
     "As far as anyone remembers",
     "On the following day",
@@ -237,9 +238,9 @@ const OPENERS: &[&str] = &[
     "Towards evening",
     "In the meantime",
     "Much to our surprise",
-];
+]);
 
-const JOINERS: &[&str] = &[
+static JOINERS: &[Part] = &parts([
     "and",
     "but",
     "so",
@@ -252,9 +253,9 @@ const JOINERS: &[&str] = &[
     "and from that moment",
     "which is why",
     "and at the same time",
-];
+]);
 
-const AFTERTHOUGHTS: &[&str] = &[
+static AFTERTHOUGHTS: &[Part] = &parts([
     "or so it seemed",
     "and that was that",
     "though few people noticed",
@@ -267,4 +268,4 @@ const AFTERTHOUGHTS: &[&str] = &[
     "with one small exception",
     "to nobody's surprise",
     "and it rained all night",
-];
+]);

@@ -4,7 +4,7 @@
 //! of, a calibration takes for the tokenizer's habit, and a short prompt holds few sentences over which chance evens out.
 //! So the last sentences of a prompt are chosen, of several made, to bring it to the proportions of the rest. Pure.
 
-use super::{Dice, Nonce, chinese, english, estimate_tokens};
+use super::{Dice, Draft, Nonce, chinese, english, estimate_tokens, sentence::Sentence};
 use crate::config::PromptLanguage;
 
 /// Sentences of a paragraph at least, and how many more there may be.
@@ -21,9 +21,7 @@ const CHOICES: usize = 8;
 
 /// A text that grows sentence by sentence.
 pub(super) struct Prose {
-    text: String,
-    /// Estimated tokens there is room for.
-    left: f64,
+    draft: Draft,
     language: PromptLanguage,
     /// How many more tokens are Chinese than English.
     ahead: f64,
@@ -34,30 +32,24 @@ pub(super) struct Prose {
 
 impl Prose {
     /// Goes on from the head of a prompt, to its closing request.
-    pub(super) fn new(
-        text: String,
-        left: f64,
-        language: PromptLanguage,
-        closing: &str,
-        nonce: Nonce,
-    ) -> Self {
-        let mut prose = Self { text, left, language, ahead: 0.0, skew: 0.0, dice: Dice::new(nonce) };
+    pub(super) fn new(draft: Draft, language: PromptLanguage, closing: &str, nonce: Nonce) -> Self {
+        let mut prose = Self { draft, language, ahead: 0.0, skew: 0.0, dice: Dice::new(nonce) };
         let is_chinese = language != PromptLanguage::En;
-        prose.note(closing, estimate_tokens(closing), is_chinese);
+        prose.note(closing.len(), estimate_tokens(closing), is_chinese);
         prose
     }
 
     /// Writes until there is no room left.
-    pub(super) fn finish(mut self) -> String {
-        while self.left > self.settles_below() {
-            let before = self.left;
+    pub(super) fn finish(mut self) -> Draft {
+        while self.draft.left > self.settles_below() {
+            let before = self.draft.left;
             self.push_paragraph();
-            if self.left >= before {
+            if self.draft.left >= before {
                 break;
             }
         }
         self.settle();
-        self.text
+        self.draft
     }
 
     /// With how much left the paragraphs end and [`Self::settle`] begins.
@@ -78,8 +70,8 @@ impl Prose {
                 PromptLanguage::Zh => true,
                 PromptLanguage::Mixed => self.ahead < 0.0,
             };
-            self.push_sentence(is_chinese, number > 0, self.left);
-            if self.left <= self.settles_below() {
+            self.push_sentence(is_chinese, number > 0, self.draft.left);
+            if self.draft.left <= self.settles_below() {
                 return;
             }
         }
@@ -87,17 +79,17 @@ impl Prose {
 
     /// Ends a mixed prompt with as much of each language as makes them even, to the word.
     fn settle(&mut self) {
-        if self.language != PromptLanguage::Mixed || self.left <= 0.0 {
+        if self.language != PromptLanguage::Mixed || self.draft.left <= 0.0 {
             return;
         }
         self.push_break();
-        let chinese = ((self.left - self.ahead) / 2.0).clamp(0.0, self.left.max(0.0));
+        let chinese = ((self.draft.left - self.ahead) / 2.0).clamp(0.0, self.draft.left.max(0.0));
         for (is_chinese, end) in [(false, chinese), (true, 0.0)] {
             let mut number = 0;
-            while self.left > end {
-                let before = self.left;
-                self.push_sentence(is_chinese, number > 0, self.left - end);
-                if self.left >= before {
+            while self.draft.left > end {
+                let before = self.draft.left;
+                self.push_sentence(is_chinese, number > 0, self.draft.left - end);
+                if self.draft.left >= before {
                     break;
                 }
                 number += 1;
@@ -107,78 +99,88 @@ impl Prose {
 
     fn push_break(&mut self) {
         const BREAK: &str = "\n\n";
-        let tokens = estimate_tokens(BREAK);
-        self.note(BREAK, tokens, self.language == PromptLanguage::Zh);
-        self.text.push_str(BREAK);
-        self.left -= tokens;
+        self.note(BREAK.len(), estimate_tokens(BREAK), self.language == PromptLanguage::Zh);
+        self.draft.push(BREAK);
     }
 
     /// Adds a sentence, or as much of it as there is room for.
     fn push_sentence(&mut self, is_chinese: bool, follows: bool, room: f64) {
         // Chinese is estimated by its characters: there every sentence is even.
-        let choices = if is_chinese || self.left > CHOSEN_TOKENS { 1 } else { CHOICES };
-        let mut best: Option<(f64, String, f64)> = None;
+        let choices = if is_chinese || self.draft.left > CHOSEN_TOKENS { 1 } else { CHOICES };
+        let separator = if follows && !is_chinese { " " } else { "" };
+        let (mut best, mut other) = (Sentence::new(), Sentence::new());
+        let mut least = f64::INFINITY;
         for _ in 0..choices {
-            let (sentence, is_cut) = self.sentence(is_chinese, follows, room);
-            let tokens = estimate_tokens(&sentence);
-            // The last one of all should also end where the room does.
-            let beyond = if is_cut { (tokens - room).abs() * BYTES_PER_TOKEN } else { 0.0 };
-            let uneven = (self.skew + bytes_beyond(&sentence, tokens)).abs() + beyond;
-            if best.as_ref().is_none_or(|(least, ..)| uneven < *least) {
-                best = Some((uneven, sentence, tokens));
+            other.clear();
+            if is_chinese {
+                chinese::push_sentence(&mut other, &mut self.dice);
+            } else {
+                english::push_sentence(&mut other, &mut self.dice);
+            }
+            let uneven = self.unevenness(&other, is_chinese, separator, room);
+            if uneven < least {
+                least = uneven;
+                std::mem::swap(&mut best, &mut other);
             }
         }
-        let Some((_, sentence, tokens)) = best else { return };
-        self.note(&sentence, tokens, is_chinese);
-        self.text.push_str(&sentence);
-        self.left -= tokens;
+        let start = self.draft.text.len();
+        self.draft.text.push_str(separator);
+        let sentence = self.draft.text.len();
+        best.write(&mut self.draft.text);
+        let (end, tokens) = self.cut(sentence, best.tokens(), is_chinese, room);
+        // Nor is there room for what would stand before a sentence of which nothing fits.
+        self.draft.text.truncate(if end == sentence { start } else { end });
+        self.note(self.draft.text.len() - start, tokens, is_chinese);
+        self.draft.left -= tokens;
     }
 
-    /// A sentence that fits into the room, and whether it had to be cut to.
-    fn sentence(&mut self, is_chinese: bool, follows: bool, room: f64) -> (String, bool) {
-        let mut sentence = String::with_capacity(128);
-        if is_chinese {
-            chinese::push_sentence(&mut sentence, &mut self.dice);
-        } else {
-            english::push_sentence(&mut sentence, &mut self.dice);
+    /// How far from its proportions the text would be with this sentence, in bytes.
+    fn unevenness(&mut self, sentence: &Sentence, is_chinese: bool, separator: &str, room: f64) -> f64 {
+        let tokens = sentence.tokens();
+        if tokens <= room {
+            return (self.skew + bytes_beyond(separator.len() + sentence.bytes(), tokens)).abs();
         }
-        let is_cut = estimate_tokens(&sentence) > room;
-        if is_cut {
-            sentence = start(&sentence, is_chinese, room);
-        }
-        if follows && !is_chinese && !sentence.is_empty() {
-            sentence.insert(0, ' ');
-        }
-        (sentence, is_cut)
+        // Written for a try, behind the text.
+        let start = self.draft.text.len();
+        sentence.write(&mut self.draft.text);
+        let (end, tokens) = self.cut(start, tokens, is_chinese, room);
+        self.draft.text.truncate(start);
+        // The last one of all should also end where the room does.
+        let beyond = (tokens - room).abs() * BYTES_PER_TOKEN;
+        (self.skew + bytes_beyond(separator.len() + end - start, tokens)).abs() + beyond
     }
 
-    fn note(&mut self, piece: &str, tokens: f64, is_chinese: bool) {
+    /// Where the sentence from `start` on has to end for the room there is, and its tokens up to there: at a word, or in
+    /// Chinese at a character.
+    fn cut(&self, start: usize, tokens: f64, is_chinese: bool, room: f64) -> (usize, f64) {
+        let sentence = self.draft.text.get(start..).unwrap_or_default();
+        if tokens <= room {
+            return (start + sentence.len(), tokens);
+        }
+        let (mut bytes, mut left) = (0, room);
+        for piece in sentence.split_inclusive(|c| is_chinese || c == ' ') {
+            // Rounded to the nearest piece, so that the error is at most half of one.
+            let tokens = estimate_tokens(piece);
+            if tokens / 2.0 > left {
+                break;
+            }
+            bytes += piece.len();
+            left -= tokens;
+        }
+        let kept = sentence.get(..bytes).unwrap_or_default().trim_end_matches(' ');
+        (start + kept.len(), room - left)
+    }
+
+    fn note(&mut self, bytes: usize, tokens: f64, is_chinese: bool) {
         if is_chinese {
             self.ahead += tokens;
         } else {
             self.ahead -= tokens;
-            self.skew += bytes_beyond(piece, tokens);
+            self.skew += bytes_beyond(bytes, tokens);
         }
     }
 }
 
-fn bytes_beyond(piece: &str, tokens: f64) -> f64 {
-    piece.len() as f64 - tokens * BYTES_PER_TOKEN
-}
-
-/// The words (in Chinese, characters) of a sentence for which there is room.
-fn start(sentence: &str, is_chinese: bool, room: f64) -> String {
-    let mut left = room;
-    let mut text = String::new();
-    for piece in sentence.split_inclusive(|c| is_chinese || c == ' ') {
-        // Rounded to the nearest piece, so that the error is at most half of one.
-        let tokens = estimate_tokens(piece);
-        if tokens / 2.0 > left {
-            break;
-        }
-        text.push_str(piece);
-        left -= tokens;
-    }
-    text.truncate(text.trim_end_matches(' ').len());
-    text
+fn bytes_beyond(bytes: usize, tokens: f64) -> f64 {
+    bytes as f64 - tokens * BYTES_PER_TOKEN
 }

@@ -1,6 +1,7 @@
 //! Lengths, nonces, variety.
 
 use super::*;
+use crate::config::PrefixCache;
 
 const LANGUAGES: [PromptLanguage; 3] = [PromptLanguage::En, PromptLanguage::Zh, PromptLanguage::Mixed];
 
@@ -21,6 +22,20 @@ fn every_length_is_met() {
     for language in LANGUAGES {
         for tokens in (1..600).chain((600..64_000).step_by(2_477)).chain([32_000, 64_000]) {
             check_length(tokens, language);
+        }
+    }
+}
+
+#[test]
+fn what_a_prompt_is_estimated_at_is_known_without_reading_it() {
+    let Ok(PrefixCache::Shared(share)) = PrefixCache::parse("shared:0.3") else { panic!() };
+    for language in LANGUAGES {
+        for tokens in [1, 20, 100, 1_000, 8_000] {
+            for nonce in [Nonce::Fresh(7), Nonce::Warm, Nonce::Shared(9, share)] {
+                let prompt = write(&Prompts::Generated, nonce, Shape::new(tokens, language));
+                let known = prompt.estimated_tokens - estimate_tokens(&prompt.text);
+                assert!(known.abs() < 1e-6, "{nonce:?} {language:?} {tokens}: {known}");
+            }
         }
     }
 }

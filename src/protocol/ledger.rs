@@ -33,10 +33,17 @@ pub(super) struct Verdict {
 }
 
 impl Ledger {
+    /// Takes in an event that holds text and no counts.
+    pub(super) fn hear(&mut self) {
+        // Text behind a usage shows that it was not the last word.
+        self.growing |= self.frames > 0;
+    }
+
     /// Takes in the counts of one event; `ended`: the answer was complete with this event or before.
     pub(super) fn take(&mut self, gist: &Gist, ended: bool) {
-        // Text behind a usage shows that it was not the last word.
-        self.growing |= self.frames > 0 && gist.piece_count() > 0;
+        if gist.piece_count() > 0 {
+            self.hear();
+        }
         let usage = gist.usage.plausible();
         if usage != Counts::default() {
             self.has_usage = true;

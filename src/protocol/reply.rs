@@ -226,7 +226,7 @@ fn sniff<'b>(protocol: Protocol, bom: &mut usize, bytes: &'b [u8]) -> Option<(Bo
         }
         rest = behind;
     }
-    let stream = |framing| Body::Stream { framing, head: Vec::new() };
+    let stream = |framing| Body::Stream { framing, head: Vec::with_capacity(HEAD_BYTES_MAX) };
     let body = match rest.first()? {
         b'{' if protocol == Protocol::Ollama => stream(Framing::Lines(LineDecoder::default())),
         0 if protocol == Protocol::Bedrock => stream(Framing::Binary(EventStreamDecoder::default())),

@@ -148,12 +148,13 @@ impl Story {
         if name == "error" {
             return self.complain(stamp, data);
         }
+        if let Some(piece) = self.familiar.recognize(data) {
+            self.transcript.take(stamp, [piece].into_iter(), false);
+            self.ledger.hear();
+            return;
+        }
         self.gist.clear();
-        if let Some((channel, choice, text)) = self.familiar.recognize(data) {
-            self.gist.say(channel, choice, text);
-            self.transcript.take(stamp, &self.gist);
-            self.ledger.take(&self.gist, self.terminal_at.is_some());
-        } else if self.protocol.read(data, &mut self.gist).is_ok() {
+        if self.protocol.read(data, &mut self.gist).is_ok() {
             self.familiar.keep(data, &self.gist, |event, gist| self.protocol.read(event, gist));
             self.apply(stamp, data);
         } else {
@@ -199,7 +200,7 @@ impl Story {
         // The text of a reply that comes whole, and first, has no times.
         let is_whole = self.gist.whole_reply && self.gist.terminal && self.transcript.last_heard().is_none();
         if self.gist.piece_count() > 0 && !is_whole {
-            self.transcript.take(stamp, &self.gist);
+            self.transcript.take(stamp, self.gist.pieces(), self.gist.terminal);
         }
         if self.gist.terminal {
             self.terminal_at.get_or_insert(stamp.at);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     echo::{Echo, News},
-    gist::{Channel, Gist},
+    gist::Channel,
     text_head,
     think::{Finding, Origin, Part, ThinkSplitter},
 };
@@ -74,11 +74,16 @@ impl Transcript {
         }
     }
 
-    /// Takes in the text of one event.
-    pub(super) fn take(&mut self, stamp: Stamp, gist: &Gist) {
+    /// Takes in the pieces of text of one event: channel, choice, text. `is_last`: the answer ends with it.
+    pub(super) fn take<'t>(
+        &mut self,
+        stamp: Stamp,
+        pieces: impl Iterator<Item = (Channel, u64, &'t str)>,
+        is_last: bool,
+    ) {
         let mut origin = Origin::new(stamp);
         let mut choice_before = None;
-        for (channel, choice, text) in gist.pieces() {
+        for (channel, choice, text) in pieces {
             if choice_before.replace(choice).is_some_and(|before| before != choice) {
                 origin = Origin::new(stamp);
             }
@@ -87,7 +92,7 @@ impl Transcript {
                 Channel::Answer(TokenKind::Content) => Some(&mut self.content),
                 Channel::Answer(TokenKind::Refusal | TokenKind::ToolCall) => None,
             };
-            let text = match echo.filter(|_| choice == 0).map(|echo| echo.news(text, gist.terminal)) {
+            let text = match echo.filter(|_| choice == 0).map(|echo| echo.news(text, is_last)) {
                 None => text,
                 Some(News::Fresh(text)) => text,
                 Some(News::Nothing) => continue,
@@ -170,7 +175,7 @@ impl Tally {
             answer_reads: 0,
             gaps: GapSketch::new(gap_bounds),
             text: keep_text.then(String::new),
-            head: String::new(),
+            head: String::with_capacity(HEAD_BYTES_MAX),
             last_read: 0,
             last_answer_read: 0,
             coalesced: false,

@@ -349,7 +349,7 @@ impl Worker {
     /// longer needed, or may not be paid for.
     async fn probe(&mut self, role: Role, due: Option<Instant>) -> Option<(Measurement, bool)> {
         let toll = self.shots.toll();
-        let loaded = self.shots.next(role);
+        let loaded = self.shots.next();
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
         let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
             Ok(reservation) => reservation,

@@ -61,7 +61,7 @@ pub async fn on_demand(demand: Demand, mut means: Means) -> Result<Measurement, 
     gate.asks_cold(&cell.model, settings.timeouts.total);
     let mut shots = Shots::new(&cell, &settings, &prepared, gap_bounds);
     let toll = shots.toll();
-    let loaded = shots.next(Role::OnDemand);
+    let loaded = shots.next();
     let worst_case = toll.worst_case(loaded.prompt_tokens(), &means.governor);
     let reserved = means.governor.reserve(&toll.order, worst_case);
     let mut reservation = reserved.map_err(|exhausted| exhausted.to_string())?;

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Role, toll::Toll};
+use super::toll::Toll;
 use crate::{
     analysis::LevelSummary,
     cell::Cell,
@@ -15,9 +15,8 @@ use crate::{
     measurement::{FailureClass, Measurement},
     probe::{Endpoint, Shot, TraceId},
     prompt::{
-        self, Nonce, Shape,
+        self, Nonce, Prompt, Shape,
         calibration::{self, Calibration, Reading, Verdict, is_close},
-        estimate_tokens,
     },
     protocol::Ask,
 };
@@ -226,8 +225,8 @@ impl Counting {
 pub(super) struct Shots {
     cell: Arc<Cell>,
     key: CalibrationKey,
-    /// Length of the latest prompt as we estimate it, while that is of interest.
-    estimated: Option<f64>,
+    /// Length of the latest prompt as we estimate it.
+    estimated: f64,
     settings: LevelSettings,
     prepared: Prepared,
     gap_bounds: Arc<[f64]>,
@@ -238,7 +237,7 @@ pub(super) struct Shots {
 /// One probe with its own prompt.
 pub(super) struct Loaded<'a> {
     shots: &'a Shots,
-    prompt: String,
+    prompt: Prompt,
     include_usage: bool,
     max_tokens: u32,
     expected_tokens: Option<f64>,
@@ -254,7 +253,7 @@ impl Shots {
         Self {
             cell: cell.clone(),
             key: CalibrationKey::new(&cell.model, settings),
-            estimated: None,
+            estimated: 0.0,
             settings: settings.clone(),
             prepared: prepared.clone(),
             gap_bounds,
@@ -269,7 +268,7 @@ impl Shots {
     }
 
     /// The next probe, with a fresh prompt and trace id.
-    pub(super) fn next(&mut self, role: Role) -> Loaded<'_> {
+    pub(super) fn next(&mut self) -> Loaded<'_> {
         let tokens = self.cell.prompt_tokens;
         let (shape, calibrated) = if self.settings.calibrate && self.settings.prompts.have_wanted_length() {
             self.prepared.shape(&self.key, tokens)
@@ -278,28 +277,24 @@ impl Shots {
         };
         let expected = calibrated.then_some(f64::from(self.cell.prompt_tokens));
         let prompt = self.write(shape);
-        // Only what is verified is estimated: that reads the whole prompt once more.
-        self.estimated = (role == Role::WarmUp).then(|| estimate_tokens(&prompt));
         self.load(prompt, self.settings.output_tokens_max(), expected)
     }
 
     /// A probe with a prompt of this estimated length and a short answer.
     pub(super) fn calibrating(&mut self, length: u32) -> Loaded<'_> {
         let prompt = self.write(Shape::new(length, self.settings.prompt_language));
-        self.estimated = Some(estimate_tokens(&prompt));
         self.load(prompt, self.settings.output_tokens_max().min(calibration::MAX_TOKENS), None)
     }
 
     /// Compares the server's count of the latest prompt with what was expected.
     pub(super) fn verify(&self, measurement: &Measurement) {
-        if let (Some(estimated), Some(counted)) = (self.estimated, measurement.tokens.prompt)
-            && counted > 0
-        {
-            self.prepared.verify(&self.key, Reading { estimated, counted: counted as f64 });
+        if let Some(counted) = measurement.tokens.prompt.filter(|counted| *counted > 0) {
+            let reading = Reading { estimated: self.estimated, counted: counted as f64 };
+            self.prepared.verify(&self.key, reading);
         }
     }
 
-    fn write(&self, shape: Shape) -> String {
+    fn write(&self, shape: Shape) -> Prompt {
         let nonce = match self.settings.prefix_cache {
             PrefixCache::Cold => Nonce::Fresh(fastrand::u64(..)),
             PrefixCache::Warm => Nonce::Warm,
@@ -308,8 +303,9 @@ impl Shots {
         prompt::write(&self.settings.prompts, nonce, shape)
     }
 
-    fn load(&mut self, prompt: String, max_tokens: u32, expected_tokens: Option<f64>) -> Loaded<'_> {
+    fn load(&mut self, prompt: Prompt, max_tokens: u32, expected_tokens: Option<f64>) -> Loaded<'_> {
         self.trace_id = TraceId::random();
+        self.estimated = prompt.estimated_tokens;
         let include_usage = self.prepared.asks_usage(&self.cell.model);
         Loaded { shots: self, prompt, include_usage, max_tokens, expected_tokens }
     }
@@ -326,14 +322,14 @@ impl Shots {
 }
 
 impl Loaded<'_> {
-    /// The prompt's length as we estimate it; 0 where it is of no interest.
+    /// The prompt's length as we estimate it.
     pub(super) fn estimated(&self) -> f64 {
-        self.shots.estimated.unwrap_or(0.0)
+        self.prompt.estimated_tokens
     }
 
     /// About how many tokens the prompt has: as many as were wanted, once it is known how the model counts.
     pub(super) fn prompt_tokens(&self) -> f64 {
-        self.expected_tokens.unwrap_or_else(|| estimate_tokens(&self.prompt))
+        self.expected_tokens.unwrap_or(self.prompt.estimated_tokens)
     }
 
     pub(super) fn as_shot(&self) -> Shot<'_> {
@@ -342,7 +338,7 @@ impl Loaded<'_> {
         Shot {
             ask: Ask {
                 model: &self.shots.cell.model,
-                prompt: &self.prompt,
+                prompt: &self.prompt.text,
                 max_tokens: self.max_tokens,
                 max_tokens_field: target.max_tokens_field,
                 temperature: settings.temperature,

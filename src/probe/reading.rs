@@ -1,0 +1,95 @@
+//! The body of one answer, read to its end or to a deadline, every read stamped.
+//!
+//! In a task of its own: a stream spends its life here, woken once per chunk, and finds all it needs close together. Were
+//! this awaited by the layers above in their own task, every chunk would pass through each of them, and their state has
+//! left the caches since the chunk before.
+
+use std::{pin::pin, time::Duration};
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::http::Connection;
+use crate::{
+    measurement::Measurement,
+    protocol::{Ending, Reply, Timeouts, TransportFailure},
+};
+
+/// An answer whose head has arrived.
+pub(super) struct Reading {
+    /// What times count from.
+    pub(super) t0: Instant,
+    pub(super) timeouts: Timeouts,
+    pub(super) connection: Connection,
+    pub(super) body: Incoming,
+    pub(super) reply: Reply,
+}
+
+impl Reading {
+    /// The measurement, and the connection if it carried the answer to its proper end. Stops reading when dropped.
+    pub(super) async fn finish(self) -> Result<(Measurement, Option<Connection>), TransportFailure> {
+        let mut task = JoinSet::new();
+        task.spawn(self.read());
+        match task.join_next().await {
+            Some(Ok(done)) => Ok(done),
+            // For whoever catches panics of a probe.
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Some(Err(_)) | None => Err(TransportFailure::Internal("its runtime ended".into())),
+        }
+    }
+
+    async fn read(mut self) -> (Measurement, Option<Connection>) {
+        let (ended, ending) = self.read_body().await;
+        let connection = (ending == Ending::Clean).then_some(self.connection);
+        (self.reply.end(ended, ending), connection)
+    }
+
+    async fn read_body(&mut self) -> (Duration, Ending) {
+        let Self { t0, timeouts, connection, body, reply } = self;
+        let t0 = *t0;
+        let (mut due, mut deadline) = reply.due(timeouts);
+        let mut alarm_at = due;
+        let mut alarm = pin!(sleep_until(t0 + alarm_at));
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = connection.drive(body.frame()) => frame,
+                () = alarm.as_mut() => {
+                    // The alarm is moved forward lazily: it may have been set for a deadline long met.
+                    if t0.elapsed() >= due {
+                        return (due, Ending::Deadline(deadline));
+                    }
+                    alarm_at = due;
+                    alarm.as_mut().reset(t0 + alarm_at);
+                    continue;
+                }
+            };
+            // The stamp comes first: it was taken when the read returned, before anything was parsed.
+            let at = connection.last_read().saturating_duration_since(t0);
+            if at >= due {
+                return (due, Ending::Deadline(deadline));
+            }
+            match frame {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        reply.read(at, data);
+                    }
+                }
+                Some(Err(_)) => return (at, Ending::Aborted),
+                None => return (at, Ending::Clean),
+            }
+            if reply.is_finished() {
+                return (at, Ending::TooLarge);
+            }
+            (due, deadline) = reply.due(timeouts);
+            if due < alarm_at {
+                alarm_at = due;
+                alarm.as_mut().reset(t0 + alarm_at);
+            }
+        }
+    }
+}
