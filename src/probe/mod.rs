@@ -275,6 +275,21 @@ impl Flight<'_> {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Measurement, TransportFailure> {
+        let (connection, response) = self.reach(lane, uri, headers, body).await?;
+        let is_reusable = is_reusable(&response);
+        let (measurement, connection) = self.reading(connection, response).begin().await?;
+        lane.connection = connection.filter(|_| is_reusable);
+        Ok(measurement)
+    }
+
+    /// The head of an answer, over the standing connection or a new one.
+    async fn reach(
+        &mut self,
+        lane: &mut Lane,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(Connection, ::http::Response<Incoming>), TransportFailure> {
         if let Some(mut connection) = lane.standing() {
             self.connection_use = ConnectionUse::Reused;
             let bytes_before = connection.bytes_read();
@@ -282,7 +297,7 @@ impl Flight<'_> {
                 // A server may close an idle connection just as the request leaves. Not a byte came back: the
                 // request goes out once more on a new connection, on the same clock.
                 Err(TransportFailure::ResetBeforeHeaders(_)) if connection.bytes_read() == bytes_before => {}
-                result => return self.receive(lane, connection, result?).await,
+                result => return result.map(|response| (connection, response)),
             }
         }
         self.connection_use = ConnectionUse::New;
@@ -293,7 +308,7 @@ impl Flight<'_> {
             .await
             .map_err(|error| TransportFailure::ResetBeforeHeaders(describe(&error)))?;
         let response = self.exchange(&mut connection, uri, headers, body).await?;
-        self.receive(lane, connection, response).await
+        Ok((connection, response))
     }
 
     /// Sends the request and waits for the head of its answer.
@@ -322,14 +337,9 @@ impl Flight<'_> {
         }
     }
 
-    /// Reads the answer to its end; the connection goes back to the lane if it can be used again.
-    async fn receive(
-        &self,
-        lane: &mut Lane,
-        connection: Connection,
-        response: ::http::Response<Incoming>,
-    ) -> Result<Measurement, TransportFailure> {
-        let at = self.since(connection.last_read());
+    /// All that is needed to read the answer to its end.
+    fn reading(&self, connection: Connection, response: ::http::Response<Incoming>) -> Reading {
+        let at = connection.last_read().saturating_duration_since(self.t0);
         let (head, body) = response.into_parts();
         let reply = Reply::new(
             &ReplyHead {
@@ -343,11 +353,7 @@ impl Flight<'_> {
             },
             at,
         );
-        let timeouts = self.shot.timeouts;
-        let reading = Reading { t0: self.t0, timeouts, connection, body, reply };
-        let (measurement, connection) = reading.finish().await?;
-        lane.connection = connection.filter(|_| is_reusable(&head));
-        Ok(measurement)
+        Reading { t0: self.t0, timeouts: self.shot.timeouts, connection, body, reply }
     }
 
     /// Adds what only the network side knows, and redacts what the other side said.
@@ -363,16 +369,13 @@ impl Flight<'_> {
         measurement.redact(|text| self.endpoint.redactor.redact(text).into_owned());
         measurement
     }
-
-    fn since(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.t0)
-    }
 }
 
 /// Whether the connection may carry another request after this answer.
-fn is_reusable(head: &::http::response::Parts) -> bool {
+fn is_reusable(response: &::http::Response<Incoming>) -> bool {
     let closes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
-    head.version != ::http::Version::HTTP_10 && !head.headers.get_all(header::CONNECTION).iter().any(closes)
+    response.version() != ::http::Version::HTTP_10
+        && !response.headers().get_all(header::CONNECTION).iter().any(closes)
 }
 
 fn send_failure(error: &hyper::Error) -> TransportFailure {

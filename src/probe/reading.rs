@@ -30,22 +30,25 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The measurement, and the connection if it carried the answer to its proper end. Stops reading when dropped.
-    pub(super) async fn finish(self) -> Result<(Measurement, Option<Connection>), TransportFailure> {
+    /// Begins to read. What comes of it: the measurement, and the connection if it carried the answer to its proper end.
+    /// Ends with that future.
+    pub(super) fn begin(
+        mut self,
+    ) -> impl Future<Output = Result<(Measurement, Option<Connection>), TransportFailure>> + Send {
         let mut task = JoinSet::new();
-        task.spawn(self.read());
-        match task.join_next().await {
-            Some(Ok(done)) => Ok(done),
-            // For whoever catches panics of a probe.
-            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Some(Err(_)) | None => Err(TransportFailure::Internal("its runtime ended".into())),
+        task.spawn(async move {
+            let (ended, ending) = self.read_body().await;
+            let connection = (ending == Ending::Clean).then_some(self.connection);
+            (self.reply.end(ended, ending), connection)
+        });
+        async move {
+            match task.join_next().await {
+                Some(Ok(done)) => Ok(done),
+                // For whoever catches panics of a probe.
+                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Some(Err(_)) | None => Err(TransportFailure::Internal("its runtime ended".into())),
+            }
         }
-    }
-
-    async fn read(mut self) -> (Measurement, Option<Connection>) {
-        let (ended, ending) = self.read_body().await;
-        let connection = (ending == Ending::Clean).then_some(self.connection);
-        (self.reply.end(ended, ending), connection)
     }
 
     async fn read_body(&mut self) -> (Duration, Ending) {

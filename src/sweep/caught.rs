@@ -3,7 +3,6 @@
 use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
     task::Poll,
     time::Duration,
 };
@@ -11,9 +10,10 @@ use std::{
 use crate::{measurement::Measurement, protocol::TransportFailure};
 
 /// The measurement, or one that says that the prober itself broke.
-pub(super) async fn caught(probe: impl Future<Output = Measurement>) -> Measurement {
-    let mut probe = pin!(probe);
-    std::future::poll_fn(|cx| {
+pub(super) fn caught(probe: impl Future<Output = Measurement>) -> impl Future<Output = Measurement> {
+    // A probe's state is many times a worker's: it takes memory only while there is a probe.
+    let mut probe = Box::pin(probe);
+    std::future::poll_fn(move |cx| {
         match catch_unwind(AssertUnwindSafe(|| probe.as_mut().poll(cx))) {
             Ok(poll) => poll,
             // The payload is not shown: it may quote what was being handled. The panic hook has logged the place.
@@ -23,5 +23,4 @@ pub(super) async fn caught(probe: impl Future<Output = Measurement>) -> Measurem
             ),
         }
     })
-    .await
 }
