@@ -24,7 +24,10 @@ use tracing_subscriber::{
 pub(crate) fn start(args: &LogArgs) {
     let level = LevelFilter::from_level(args.level);
     let others = if args.level == tracing::Level::TRACE { level } else { level.min(LevelFilter::WARN) };
-    let filter = Targets::new().with_default(others).with_target("tokenprobe", level);
+    // At `trace` this one prints session tokens.
+    let signer = others.min(LevelFilter::WARN);
+    let filter =
+        Targets::new().with_default(others).with_target("aws_sigv4", signer).with_target("tokenprobe", level);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     match args.format {

@@ -277,6 +277,8 @@ named! {
         UsageEveryChunk = "usage_every_chunk",
         /// Usage 0 beside text.
         UsageZeroDistrusted = "usage_zero_distrusted",
+        /// Usage of more tokens than the answer's bytes can hold.
+        UsageExcessDistrusted = "usage_excess_distrusted",
         /// Usage was asked for and none came.
         UsageMissing = "usage_missing",
         /// The server reports cached prompt tokens.

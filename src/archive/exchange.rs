@@ -156,7 +156,13 @@ fn take_in(transaction: &Transaction<'_>, lines: &mut dyn BufRead) -> Result<Imp
         match &entry {
             Some(Entry::Level(..)) => imported.levels += 1,
             Some(Entry::Probe(..)) => imported.probes += 1,
-            Some(Entry::RunStarted(_) | Entry::Ladder(..) | Entry::RunEnded { .. } | Entry::Note { .. })
+            Some(
+                Entry::RunStarted(_)
+                | Entry::Ladder(..)
+                | Entry::RunEnded { .. }
+                | Entry::Note { .. }
+                | Entry::Mark(_),
+            )
             | None => {}
         }
         batch.extend(entry);

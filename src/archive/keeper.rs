@@ -5,14 +5,17 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::{
     plan::run_plan,
+    recall::SPENT,
     recorder::Recorder,
     row::Entry,
     writer::{Archive, Standing},
 };
 use crate::{
+    budget::Spent,
     config::{ArchiveSettings, Redactor, Sweep},
     sweep::{Event, SweepResult},
 };
@@ -61,6 +64,16 @@ impl Keeper {
         if let Ok(value) = serde_json::to_value(value) {
             self.archive.put(Entry::Note { name, at: now.timestamp_millis(), value });
         }
+    }
+
+    /// Takes note of what was spent of the budgets: a restart must not give them back.
+    pub fn spent(&self, spent: &[Spent], now: DateTime<Utc>) {
+        self.note(SPENT, &spent, now);
+    }
+
+    /// Tells `reached` once all that was handed over before is written; it is dropped when that is not to be.
+    pub fn mark(&self, reached: oneshot::Sender<()>) {
+        self.archive.put(Entry::Mark(reached));
     }
 
     /// How the writing goes.

@@ -10,6 +10,7 @@ mod details;
 mod exchange;
 mod history;
 mod keeper;
+mod owner;
 mod pairing;
 mod plan;
 mod read;
@@ -32,6 +33,7 @@ pub use self::{
     exchange::{ExportFormat, ImportError, Imported, export, import},
     history::{Failed, FailureFilter, Moment, thin},
     keeper::Keeper,
+    owner::Owner,
     pairing::{Difference, LikeCell, Part, differences, pair},
     plan::run_plan,
     read::{RunFilter, RunListing, SweepRecord},

@@ -8,6 +8,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use rusqlite::{OptionalExtension as _, Result, params};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
@@ -16,7 +17,10 @@ use super::{
     schema::{ArchiveError, open_existing},
     store::{Store, column},
 };
-use crate::{analysis::LevelSummary, cell::Cell, config::Sweep};
+use crate::{analysis::LevelSummary, budget::Spent, cell::Cell, config::Sweep};
+
+/// Name of the note on spent budgets.
+pub(super) const SPENT: &str = "spent";
 
 /// Everything that comes back.
 #[derive(Debug, Default)]
@@ -76,6 +80,18 @@ impl Recalled {
             Err(error) => return Err(error),
         };
         store.recall(sweeps).map_err(|error| ArchiveError::Sqlite(path.to_owned(), error))
+    }
+
+    /// What was spent of the budgets.
+    #[must_use]
+    pub fn spent(&self) -> Vec<Spent> {
+        self.noted(SPENT)
+    }
+
+    /// A note; nothing when there is none that can be read.
+    pub fn noted<T: DeserializeOwned + Default>(&self, name: &str) -> T {
+        let note = self.notes.get(name).cloned();
+        note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()
     }
 }
 

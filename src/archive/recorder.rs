@@ -101,7 +101,7 @@ impl Recorder {
                 let run = self.runs.get(&report.sweep)?.run.clone();
                 Some(Entry::Ladder(run, Box::new(ladder_row(report, now))))
             }
-            Event::LevelNotRun { .. } => None,
+            Event::LevelNotRun { .. } | Event::Advanced { .. } => None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::{
     details::{self, Details, LevelIntervals},
@@ -20,7 +21,7 @@ use crate::{
 
 /// One thing to write. What belongs to a run names it in full, so that it can be written even into a file that was begun after
 /// the run was.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Entry {
     /// A run began.
     RunStarted(Arc<RunRow>),
@@ -48,10 +49,12 @@ pub enum Entry {
         /// What is to be known.
         value: Value,
     },
+    /// Nothing: whoever waits for it knows that everything before it is written, or that it is not to be.
+    Mark(oneshot::Sender<()>),
 }
 
 impl Entry {
-    /// The run it belongs to; a note belongs to none.
+    /// The run it belongs to; a note or a mark belongs to none.
     #[must_use]
     pub fn run(&self) -> Option<&Arc<RunRow>> {
         match self {
@@ -60,7 +63,7 @@ impl Entry {
             | Self::Level(run, _)
             | Self::Ladder(run, _)
             | Self::RunEnded { run, .. } => Some(run),
-            Self::Note { .. } => None,
+            Self::Note { .. } | Self::Mark(_) => None,
         }
     }
 }

@@ -113,7 +113,10 @@ impl Selector {
                 last_of(filter(Some(start), Some(start + TimeDelta::days(1) - TimeDelta::milliseconds(1)), 1))
             }
             Self::At(at) => last_of(filter(None, Some(*at), 1)),
-            Self::Ago(length) => last_of(filter(None, now.checked_sub_signed(*length), 1)),
+            // Before all times there are, there was no run either.
+            Self::Ago(length) => {
+                now.checked_sub_signed(*length).map_or(Ok(None), |at| last_of(filter(None, Some(at), 1)))
+            }
         };
         found.map_err(SelectError::Sqlite)?.ok_or_else(|| SelectError::None(self.clone()))
     }

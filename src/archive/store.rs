@@ -41,7 +41,7 @@ pub(super) fn write_all(transaction: &Transaction<'_>, entries: &[Entry]) -> Res
         };
         current = entry.run().map(|run| (run.uid.as_str(), id)).or(current);
         match entry {
-            Entry::RunStarted(_) => {}
+            Entry::RunStarted(_) | Entry::Mark(_) => {}
             Entry::Note { name, at, value } => write_note(transaction, name, *at, &value.to_string())?,
             Entry::Probe(_, probe) => insert_probe(transaction, id, probe)?,
             Entry::Level(_, level) => insert_level(transaction, id, level)?,

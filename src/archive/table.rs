@@ -128,7 +128,8 @@ fn row(run: &RunListing, level: &LevelRow) -> Vec<Value> {
     row
 }
 
-/// Writes the levels of these runs, the oldest first, as CSV.
+/// Writes the levels of these runs, the oldest first, as CSV. A spreadsheet takes what begins like a formula for one, and
+/// some texts were chosen by servers: a quote before them makes them texts.
 pub(super) fn csv(store: &Store, runs: &[RunListing], out: Out<'_>) -> Result<(), ImportError> {
     let mut table = csv::Writer::from_writer(out);
     let io = |error: csv::Error| ImportError::Io(error.into());
@@ -214,7 +215,11 @@ fn write_column<T: DataType>(
 impl Value {
     fn shown(&self) -> String {
         match self {
-            Self::Text(text) => text.clone().unwrap_or_default(),
+            Self::Text(text) => {
+                let text = text.as_deref().unwrap_or_default();
+                let quote = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+                format!("{quote}{text}")
+            }
             Self::Count(count) => count.map(|count| count.to_string()).unwrap_or_default(),
             Self::Number(number) => number.map(|number| number.to_string()).unwrap_or_default(),
             Self::Flag(flag) => flag.map(|flag| flag.to_string()).unwrap_or_default(),

@@ -281,6 +281,27 @@ fn an_export_is_taken_in_once_and_whole() {
 }
 
 #[test]
+fn a_text_that_a_server_chose_is_no_formula_of_a_spreadsheet() {
+    let place = Place::new();
+    let mut store = open(&place.file()).unwrap();
+    let mut entries = run(&sweep("s"), start(), 0.11, true);
+    for entry in &mut entries {
+        if let Entry::Level(_, level) = entry {
+            level.served_model = Some("=HYPERLINK(\"http://evil.example\")".into());
+        }
+    }
+    store.write(&entries).unwrap();
+    let runs = store.runs(&RunFilter::default()).unwrap();
+    let mut table = Vec::new();
+    export(&store, &runs, ExportFormat::Csv, true, &mut table).unwrap();
+    let text = String::from_utf8(table).unwrap();
+    assert!(text.contains("\"'=HYPERLINK("), "{text}");
+    // The run of longest ago is none, not the latest.
+    let ago: Selector = "4294967295 weeks ago".parse().unwrap();
+    assert!(ago.find(&store, None, start()).is_err());
+}
+
+#[test]
 fn csv_and_parquet_hold_the_same_table() {
     use parquet::{
         file::reader::{FileReader as _, SerializedFileReader},

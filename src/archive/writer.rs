@@ -189,7 +189,7 @@ impl Writer {
     fn deliver(&mut self, mut batch: Vec<Entry>) {
         loop {
             let error = match self.attempt(&batch) {
-                Ok(()) => return self.delivered(&batch),
+                Ok(()) => return self.delivered(batch),
                 Err(error) => error,
             };
             self.store = None;
@@ -227,14 +227,14 @@ impl Writer {
         written.map_err(|error| ArchiveError::Sqlite(self.path.clone(), error))
     }
 
-    fn delivered(&mut self, batch: &[Entry]) {
+    fn delivered(&mut self, batch: Vec<Entry>) {
         self.pause = BACKOFF.0;
         if self.health.succeeded() {
             tracing::info!(archive = %self.path.display(), "the archive is written again");
         }
         for entry in batch {
-            if let Entry::Level(run, level) = entry {
-                tracing::debug!(
+            match entry {
+                Entry::Level(run, level) => tracing::debug!(
                     run = run.uid,
                     sweep = run.sweep,
                     target = level.target,
@@ -242,7 +242,14 @@ impl Writer {
                     prompt_tokens = level.prompt_tokens,
                     load = %level.load(),
                     "level archived"
-                );
+                ),
+                // Whoever waited may have given up.
+                Entry::Mark(reached) => drop(reached.send(())),
+                Entry::RunStarted(_)
+                | Entry::Probe(..)
+                | Entry::Ladder(..)
+                | Entry::RunEnded { .. }
+                | Entry::Note { .. } => {}
             }
         }
     }

@@ -103,6 +103,16 @@ impl Amount {
         }
     }
 
+    /// The smaller of the two, unit by unit.
+    #[must_use]
+    pub fn smaller(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.min(other.requests),
+            tokens: self.tokens.min(other.tokens),
+            cost: self.cost.min(other.cost),
+        }
+    }
+
     /// The difference, zero at least.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {

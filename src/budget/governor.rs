@@ -1,7 +1,8 @@
 //! One ledger shared by everything that sends probes, and the reservations that travel with them.
 //!
 //! The door through which the wall clock reaches the ledger. A reservation that is dropped before its probe was sent
-//! gives back what it held; one whose probe was sent and whose end nobody saw counts in full.
+//! gives back what it held; one whose probe was sent and whose end nobody saw counts in full. What a level may come to is
+//! held before its first probe ([`Advance`]): a process that is killed amid a level leaves a book in which it is spent.
 
 use std::{
     collections::BTreeMap,
@@ -81,6 +82,15 @@ pub struct Reservation {
     dropped: Amount,
 }
 
+/// An amount held for all probes of a level, out of which their reservations come.
+#[derive(Debug)]
+#[must_use = "an advance that is dropped at once holds nothing"]
+pub struct Advance {
+    governor: Governor,
+    order: Order,
+    left: Mutex<Amount>,
+}
+
 impl Governor {
     /// Caps on which nothing is spent, by the system's clock.
     #[must_use]
@@ -112,6 +122,15 @@ impl Governor {
             held: worst_case,
             dropped: Amount::default(),
         })
+    }
+
+    /// Holds the worst case of a whole level.
+    ///
+    /// # Errors
+    /// The cap that it would pass.
+    pub fn advance(&self, order: &Order, worst_case: Amount) -> Result<Advance, Exhausted> {
+        self.ledger().hold(order, worst_case, self.now())?;
+        Ok(Advance { governor: self.clone(), order: order.clone(), left: Mutex::new(worst_case) })
     }
 
     /// Whether this much fits now, nothing held.
@@ -207,6 +226,37 @@ impl Reservation {
     /// The probe used this much.
     pub fn settle(mut self, used: Amount) {
         self.dropped = used;
+    }
+}
+
+impl Advance {
+    /// Holds the worst case of one probe: out of what is left, and beyond that under the caps.
+    ///
+    /// # Errors
+    /// The cap that it would pass.
+    pub fn reserve(&self, worst_case: Amount) -> Result<Reservation, Exhausted> {
+        let mut left = self.left();
+        let covered = left.smaller(worst_case);
+        let governor = &self.governor;
+        governor.ledger().hold(&self.order, worst_case.minus(covered), governor.now())?;
+        *left = left.minus(covered);
+        Ok(Reservation {
+            governor: governor.clone(),
+            order: self.order.clone(),
+            held: worst_case,
+            dropped: Amount::default(),
+        })
+    }
+
+    fn left(&self) -> MutexGuard<'_, Amount> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Advance {
+    fn drop(&mut self) {
+        let (now, left) = (self.governor.now(), *self.left());
+        self.governor.ledger().settle(&self.order, left, Amount::default(), now);
     }
 }
 

@@ -13,5 +13,5 @@ mod ledger;
 mod tests;
 
 pub use caps::{Amount, Cap, Caps, Money, Period, Price, Scope, Unit};
-pub use governor::{Governor, Reservation};
+pub use governor::{Advance, Governor, Reservation};
 pub use ledger::{Exhausted, Ledger, Order, Remaining, Spent};

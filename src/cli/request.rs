@@ -83,11 +83,13 @@ pub(super) async fn run(args: RequestArgs) -> ExitCode {
     let started_at = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
     let begun = Instant::now();
     let (measurement, trace_id) = tokio::select! {
-        sent = send(&args, &prepared, &model) => sent,
+        // Polled in this order: from the first byte on, an interruption is heard.
+        biased;
         () = terminated() => {
             tell(&format!("interrupted after {}: what came until then is not shown", millis(begun.elapsed())));
             return ExitCode::from(FAILED);
         }
+        sent = send(&args, &prepared, &model) => sent,
     };
     if measurement.outcome.failure().is_some_and(|failure| failure.class == FailureClass::ModelNotFound)
         && let Some(suggestion) = suggest(&prepared.endpoint, &model).await

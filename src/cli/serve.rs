@@ -125,7 +125,7 @@ async fn serve(args: ServeArgs, config: Config, source: Source, options: Options
     if args.demo {
         tell(&super::demo::greeting(address));
     }
-    let ended = daemon.run(terminated()).await;
+    let ended = daemon.run(terminated(), terminated()).await;
     // Served until now, so that the last numbers can be scraped and readiness says that it is going.
     let _ = stop_server.send(());
     while server.join_next().await.is_some() {}

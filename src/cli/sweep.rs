@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     analysis::compare::CHANGE_MIN,
-    archive::{self, Keeper, Part, Selector, SweepRecord, baseline_name},
+    archive::{self, Keeper, Owner, Part, Recalled, Selector, SweepRecord, baseline_name},
     arrivals::{Arrivals, Rate},
     budget::Governor,
     config::{
@@ -143,7 +143,7 @@ pub(super) async fn run(args: SweepArgs) -> ExitCode {
         Ok(plan) => plan,
         Err(refused) => return refused.exit(),
     };
-    let started = Keeping::start(&plan.archive).and_then(|keeping| {
+    let started = Keeping::start(&plan.archive, &plan).and_then(|keeping| {
         let baseline = args.baseline.as_deref().map(|name| baseline(name, &plan.archive)).transpose()?;
         Ok((keeping, baseline))
     });
@@ -225,9 +225,10 @@ async fn run_all(args: &SweepArgs, plan: &Plan, keeping: &mut Option<Keeping>) -
             let uid = keeping.keeper.started(sweep, &plan.redactor, Utc::now());
             keeping.uids.push(uid);
         }
-        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, &plan.fleet, keeping.as_mut()));
+        let (report, ()) = tokio::join!(run.run(), follow(inbox, sweep, plan, keeping.as_mut()));
         if let Some(keeping) = keeping {
             keeping.keeper.ended(&sweep.name, report.result, Utc::now());
+            keeping.spent(&plan.governor);
         }
         let named = Named { sweep: &sweep.name, started_at: &started_at, report: &report };
         show(&named, args.format);
@@ -245,15 +246,32 @@ struct Keeping {
     keeper: Keeper,
     path: PathBuf,
     uids: Vec<String>,
+    /// Whether what is spent is noted down here: a daemon that has the file does that itself.
+    notes: bool,
 }
 
 impl Keeping {
-    fn start(settings: &ArchiveSettings) -> Result<Option<Self>, Refused> {
+    fn start(settings: &ArchiveSettings, plan: &Plan) -> Result<Option<Self>, Refused> {
         let Some(path) = settings.path.clone() else { return Ok(None) };
         // Somebody watches: a file that cannot be used is told before anything is measured.
         archive::open(&path).map_err(Refused::usage)?;
         let keeper = Keeper::start(path.clone(), settings.clone()).map_err(Refused::usage)?;
-        Ok(Some(Self { keeper, path, uids: Vec::new() }))
+        let spends = !plan.governor.remaining().is_empty();
+        if spends {
+            let recalled = Recalled::from_file(&path, &plan.sweeps).map_err(Refused::usage)?;
+            plan.governor.import(&recalled.spent());
+        }
+        let is_free = Owner::claim(&path).is_ok();
+        if spends && !is_free {
+            tell("a daemon keeps its archive here: its budget holds this run, and does not count it");
+        }
+        Ok(Some(Self { keeper, path, uids: Vec::new(), notes: spends && is_free }))
+    }
+
+    fn spent(&self, governor: &Governor) {
+        if self.notes {
+            self.keeper.spent(&governor.export(), Utc::now());
+        }
     }
 
     /// Writes what is waiting and says under which numbers.
@@ -297,7 +315,7 @@ fn has_failures(report: &SweepReport) -> bool {
 async fn follow(
     mut inbox: mpsc::Receiver<Event>,
     sweep: &Sweep,
-    fleet: &Fleet,
+    plan: &Plan,
     mut keeping: Option<&mut Keeping>,
 ) {
     let levels: u64 = sweep
@@ -326,7 +344,7 @@ async fn follow(
                         format!("{} at {}: {}: {}", cell.model, cell.load(), failure.class, failure.message);
                     bar.suspend(|| tell(&line));
                     let unknown = failure.class == FailureClass::ModelNotFound;
-                    if let Some(endpoint) = fleet.endpoint(&cell.target).filter(|_| unknown)
+                    if let Some(endpoint) = plan.fleet.endpoint(&cell.target).filter(|_| unknown)
                         && let Some(suggestion) = suggest(endpoint, &cell.model).await
                     {
                         bar.suspend(|| tell(&suggestion));
@@ -334,6 +352,12 @@ async fn follow(
                 }
             }
             Event::LevelNotRun { .. } => bar.inc(u64::from(sweep.level.requests)),
+            Event::Advanced { noted } => {
+                if let Some(keeping) = &keeping {
+                    keeping.spent(&plan.governor);
+                    keeping.keeper.mark(noted);
+                }
+            }
             Event::Probed { .. } | Event::LevelEnded { .. } | Event::LadderEnded { .. } => {}
         }
     }

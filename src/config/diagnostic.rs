@@ -217,7 +217,8 @@ fn userinfo_spans(source: &str, line_start: usize) -> Vec<Range<usize>> {
 
 /// In a file that does not parse, everything behind `=` on lines that look like credentials.
 fn suspicious_lines(text: &str) -> Vec<Range<usize>> {
-    const WORDS: [&str; 8] = ["key", "header", "auth", "token", "secret", "bearer", "pass", "cookie"];
+    const WORDS: [&str; 9] =
+        ["key", "header", "auth", "token", "secret", "bearer", "pass", "cookie", "query"];
     let mut spans = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {

@@ -19,6 +19,14 @@ use super::{
 /// Largest configuration file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// The bytes of a configuration file.
+///
+/// # Errors
+/// It cannot be read, or is longer than any configuration.
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    bounded::read(path, FILE_BYTES_MAX)
+}
+
 impl Config {
     /// Reads a file, with the secrets it names from this process's environment and from files.
     ///
@@ -61,7 +69,7 @@ fn read(path: &Path) -> Result<String, String> {
     if metadata.is_dir() {
         return Err("is a directory; name the file in it".to_owned());
     }
-    let bytes = bounded::read(path, FILE_BYTES_MAX).map_err(|error| {
+    let bytes = read_file(path).map_err(|error| {
         if error.kind() == std::io::ErrorKind::FileTooLarge {
             return error.to_string();
         }

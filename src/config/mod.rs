@@ -53,6 +53,7 @@ pub use aws::{Aws, AwsIssuer, AwsKeys, AwsSource};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use credential::{ClientAuth, ClientCertificate, Credential, OAuth2, TokenCommand};
 pub use diagnostic::ConfigError;
+pub(crate) use document::read_file;
 pub(crate) use file::{metrics_url, model_name};
 pub(crate) use nearest::nearest;
 pub use plan::{Plan, SweepPlan};

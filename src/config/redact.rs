@@ -4,7 +4,10 @@
 
 use std::borrow::Cow;
 
-use secrecy::ExposeSecret;
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::form_urlencoded;
 
 use super::secret::{REDACTED, Secret};
 
@@ -30,8 +33,12 @@ impl Redactor {
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut clean = Cow::Borrowed(text);
         for needle in self.needles() {
-            if clean.contains(needle.expose_secret()) {
-                clean = Cow::Owned(clean.replace(needle.expose_secret(), REDACTED));
+            let needle = needle.expose_secret();
+            if clean.contains(needle) {
+                clean = Cow::Owned(clean.replace(needle, REDACTED));
+            }
+            if let Some(cleaner) = without_beginning(&clean, needle) {
+                clean = Cow::Owned(cleaner);
             }
         }
         match without_userinfo(&clean) {
@@ -41,25 +48,73 @@ impl Redactor {
     }
 
     /// What to look for, the longest first so that no part of a longer one is left standing.
-    fn needles(&self) -> Vec<secrecy::SecretString> {
+    fn needles(&self) -> Vec<SecretString> {
         let mut needles = Vec::new();
         for secret in &self.secrets {
             let (values, chars_min) = secret.values();
             for value in values {
-                if value.expose_secret().chars().count() < chars_min {
-                    continue;
+                if value.expose_secret().chars().count() >= chars_min {
+                    needles.extend(guises(value.expose_secret()).map(SecretString::from));
+                    needles.push(value);
                 }
-                // In JSON a quote or backslash of the value is escaped.
-                let escaped = value.expose_secret().escape_default().to_string();
-                let json = serde_json::to_string(value.expose_secret()).unwrap_or_default();
-                needles.push(json.trim_matches('"').into());
-                needles.push(escaped.into());
-                needles.push(value);
             }
         }
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.expose_secret().len()));
+        needles.dedup_by(|one, other| one.expose_secret() == other.expose_secret());
         needles
     }
+}
+
+/// What a secret looks like in other people's texts: escaped, in JSON, in a query, and within base64 (a basic credential),
+/// where its place decides about its letters.
+fn guises(secret: &str) -> impl Iterator<Item = String> {
+    let json = serde_json::to_string(secret).unwrap_or_default();
+    let form: String = form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    let percent = utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string();
+    let plain = [secret.escape_default().to_string(), json.trim_matches('"').to_owned(), form, percent];
+    plain.into_iter().chain((0..3).filter_map(|before| within_base64(secret, before)))
+}
+
+/// The letters that stand for a secret alone when so many bytes (0 to 2) come before it in a group of three.
+fn within_base64(secret: &str, before: usize) -> Option<String> {
+    let mut bytes = vec![0; before];
+    bytes.extend(secret.as_bytes());
+    let letters = STANDARD_NO_PAD.encode(&bytes);
+    // A letter holds six bits: the first ones, and perhaps the last, are shared with what stands beside the secret.
+    let from = (before * 8).div_ceil(6);
+    let to = bytes.len() * 8 / 6;
+    letters.get(from..to).filter(|letters| letters.len() >= BASE64_LETTERS_MIN).map(str::to_owned)
+}
+
+/// Fewer letters would be found in ordinary words.
+const BASE64_LETTERS_MIN: usize = 6;
+/// What a text ends with that was cut, and the shortest beginning of a secret that is not left before it.
+const CUT: char = '…';
+const BEGINNING_BYTES_MIN: usize = 4;
+
+/// A text may have been cut in the midst of a secret: the beginning that is left goes, too. `None` when there is none.
+fn without_beginning(text: &str, secret: &str) -> Option<String> {
+    let mut clean = String::new();
+    let mut rest = text;
+    let mut found = false;
+    while let Some((before, after)) = rest.split_once(CUT) {
+        let left = (BEGINNING_BYTES_MIN..secret.len())
+            .rev()
+            .filter_map(|bytes| secret.get(..bytes))
+            .find_map(|beginning| before.strip_suffix(beginning));
+        match left {
+            Some(left) => {
+                found = true;
+                clean.push_str(left);
+                clean.push_str(REDACTED);
+            }
+            None => clean.push_str(before),
+        }
+        clean.push(CUT);
+        rest = after;
+    }
+    clean.push_str(rest);
+    found.then_some(clean)
 }
 
 /// `scheme://user:password@host` becomes `scheme://[redacted]@host`; `None` when there is no such thing.

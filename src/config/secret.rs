@@ -247,6 +247,10 @@ impl Held {
 
 fn stamp(path: &Path) -> io::Result<Stamp> {
     let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        // A pipe would keep whoever opens it until somebody writes.
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
     Ok(Stamp { modified: metadata.modified().ok(), bytes: metadata.len() })
 }
 

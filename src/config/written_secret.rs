@@ -2,6 +2,8 @@
 //!
 //! Whatever may be a credential is masked before anything is said about it. Knows nothing of what it is for.
 
+use std::path::Path;
+
 use toml::{Spanned, de::DeValue};
 
 use super::{
@@ -50,6 +52,11 @@ pub(super) fn written_secret(
             notes.mask(value.span());
             Err("is not the name of an environment variable; write one like \"GATEWAY_API_KEY\"".to_owned())
         }
+        ("file", Some(key)) if is_no_path(key, surroundings.directory) => {
+            notes.mask(value.span());
+            Err("names no file there is, and looks like the key itself; write it into a file and name that"
+                .to_owned())
+        }
         ("file", Some(path)) => {
             let path = surroundings.directory.join(path);
             Secret::from_file(&path).map_err(|error| error.to_string())
@@ -64,6 +71,13 @@ pub(super) fn written_secret(
         }
     };
     result.map_err(|message| notes.complain(&value_at, message)).ok()
+}
+
+/// Whether a text is more likely a key than the name of a file: it is long, has neither directories nor an ending, and there
+/// is no such file.
+fn is_no_path(text: &str, directory: &Path) -> bool {
+    const CHARS_MIN: usize = 16;
+    text.len() >= CHARS_MIN && !text.contains(['/', '.']) && !directory.join(text).exists()
 }
 
 fn is_variable_name(name: &str) -> bool {

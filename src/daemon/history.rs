@@ -6,11 +6,11 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 
 use super::observer::Observer;
 use crate::{
-    archive::{Keeper, Recalled, Standing},
+    archive::{Keeper, Owner, Recalled, Standing},
     budget::{Governor, Spent},
     config::{Config, Redactor, Sweep},
     sweep::{Event, Fleet, Remembered, SweepResult},
@@ -20,14 +20,14 @@ use crate::{
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Name of the note on sweeps that are paused by hand.
 const PAUSED: &str = "paused";
-/// Names of the notes on spent budgets, and on how models count prompts.
-const SPENT: &str = "spent";
+/// Name of the note on how models count prompts.
 const CALIBRATIONS: &str = "calibrations";
 
 /// The archive, where one is configured.
 #[derive(Debug)]
 pub(super) struct History {
     keeper: Option<Keeper>,
+    _owner: Option<Owner>,
     redactor: Redactor,
     path: Option<PathBuf>,
     spent: Vec<Spent>,
@@ -37,16 +37,25 @@ pub(super) struct History {
 impl History {
     /// Shows what the archive holds, gives the governor back what was spent, and opens the file for what comes. One
     /// that cannot be used is told of, and nothing else suffers.
-    pub(super) fn open(config: &Config, observer: &mut Observer, governor: &Governor, fleet: &Fleet) -> Self {
+    ///
+    /// # Errors
+    /// Another daemon has the file.
+    pub(super) fn open(
+        config: &Config,
+        observer: &mut Observer,
+        governor: &Governor,
+        fleet: &Fleet,
+    ) -> Result<Self, String> {
         let path = config.archive.path.clone();
+        let owner = path.as_deref().map(Owner::claim).transpose()?.flatten();
         let mut paused = BTreeSet::new();
         if let Some(path) = &path {
             match Recalled::from_file(path, &config.sweeps) {
                 Ok(recalled) => {
                     observer.recall(&recalled);
-                    governor.import(&noted::<Vec<Spent>>(&recalled, SPENT));
-                    fleet.remember(&noted::<Vec<Remembered>>(&recalled, CALIBRATIONS));
-                    paused = noted(&recalled, PAUSED);
+                    governor.import(&recalled.spent());
+                    fleet.remember(&recalled.noted::<Vec<Remembered>>(CALIBRATIONS));
+                    paused = recalled.noted(PAUSED);
                 }
                 Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
             }
@@ -55,7 +64,7 @@ impl History {
             let started = Keeper::start(path, config.archive.clone());
             started.inspect_err(|error| tracing::error!(%error, "nothing is archived")).ok()
         });
-        Self { keeper, redactor: config.redactor(), path, spent: Vec::new(), paused }
+        Ok(Self { keeper, _owner: owner, redactor: config.redactor(), path, spent: Vec::new(), paused })
     }
 
     /// Goes over to another configuration; the file stays the one that is open.
@@ -87,8 +96,15 @@ impl History {
     /// Takes note of what was spent, if that changed: a restart must not give a budget back.
     pub(super) fn spent(&mut self, spent: Vec<Spent>, now: DateTime<Utc>) {
         if let Some(keeper) = self.keeper.as_ref().filter(|_| spent != self.spent) {
-            keeper.note(SPENT, &spent, now);
+            keeper.spent(&spent, now);
             self.spent = spent;
+        }
+    }
+
+    /// Tells `reached` once all that was noted before is on disk; without an archive it is dropped.
+    pub(super) fn mark(&self, reached: oneshot::Sender<()>) {
+        if let Some(keeper) = &self.keeper {
+            keeper.mark(reached);
         }
     }
 
@@ -126,10 +142,4 @@ impl History {
             tracing::warn!(dropped, "entries are missing in the archive");
         }
     }
-}
-
-/// What an earlier program took note of; nothing when that cannot be read.
-fn noted<T: DeserializeOwned + Default>(recalled: &Recalled, name: &str) -> T {
-    let note = recalled.notes.get(name).cloned();
-    note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()
 }

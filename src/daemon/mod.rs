@@ -97,7 +97,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(register.clone()));
         let config = Arc::new(config);
         let mut observer = Observer::new(metrics.clone(), &config, now);
-        let history = History::open(&config, &mut observer, &governor, &fleet);
+        let history = History::open(&config, &mut observer, &governor, &fleet)?;
         metrics.reload_succeeded(now);
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let readiness = watch::Sender::new(Readiness::Starting);
@@ -129,16 +129,21 @@ impl Daemon {
         Ok((daemon, surface))
     }
 
-    /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period.
+    /// Runs until `shutdown` resolves, then drains: no new probes, running ones get the grace period, or until `hurry`
+    /// resolves.
     ///
     /// # Errors
     /// It cannot stand for election: one line with the mend.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), String> {
+    pub async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<(), String> {
         let grace = self.config.server.shutdown_grace;
         let leadership = self.leadership()?;
         let mut state = State::new(self, leadership);
         state.serve(shutdown).await;
-        state.drain(grace).await;
+        state.drain(grace, hurry).await;
         Ok(())
     }
 

@@ -314,6 +314,7 @@ impl Observer {
             }
             Event::LevelNotRun { cell, cause } => self.not_run(&cell, &cause),
             Event::LadderEnded { report } => self.concluded(&report),
+            Event::Advanced { .. } => {}
         }
     }
 

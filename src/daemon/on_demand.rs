@@ -17,6 +17,9 @@ use crate::{
 /// Most probes of this kind at a time, over all targets.
 const RUNNING_MAX: usize = 64;
 
+/// Most who wait for them: each holds a connection of the surface, which must answer scrapes meanwhile.
+const WAITING_MAX: usize = 64;
+
 /// Those that are under way, and who waits for them.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
@@ -27,6 +30,10 @@ pub(super) struct OnDemand {
 impl OnDemand {
     /// Joins the probe that is under way, or sends one.
     pub(super) fn ask(&mut self, demand: Demand, means: Means, reply: oneshot::Sender<Demanded>) {
+        if self.waiting.values().map(|(_, waiting)| waiting.len()).sum::<usize>() >= WAITING_MAX {
+            drop(reply.send(Demanded::Refused(format!("{WAITING_MAX} others wait for probes on demand"))));
+            return;
+        }
         let cell = demand.cell.clone();
         if let Some((_, waiting)) = self.waiting.values_mut().find(|(each, _)| **each == *cell) {
             waiting.push(reply);

@@ -321,6 +321,11 @@ impl State {
     }
 
     fn observe(&mut self, event: Event) {
+        if let Event::Advanced { noted } = event {
+            self.history.spent(self.governor.export(), Utc::now());
+            self.history.mark(noted);
+            return;
+        }
         self.history.observe(&event, Utc::now());
         self.observer.observe(event);
     }
@@ -390,6 +395,7 @@ impl State {
             fleet: self.fleet.clone(),
             register: self.register.clone(),
             governor: self.governor.clone(),
+            events: self.events.0.clone(),
             halt: self.halt.clone(),
         };
         self.on_demand.ask(demand, means, reply);
@@ -421,10 +427,14 @@ impl State {
     }
 
     /// No new probes; running ones get the grace, then they are cancelled.
-    pub(super) async fn drain(mut self, grace: Duration) {
+    pub(super) async fn drain(mut self, grace: Duration, hurry: impl Future<Output = ()>) {
         self.brake.pull(Stop::Drain);
         tracing::info!(probes = self.register.in_flight(), grace = ?grace, "draining");
-        if timeout(grace, self.finish_runs()).await.is_err() {
+        let finished = tokio::select! {
+            finished = timeout(grace, self.finish_runs()) => finished.is_ok(),
+            () = hurry => false,
+        };
+        if !finished {
             tracing::info!(probes = self.register.in_flight(), "grace is over, cancelling running probes");
             self.brake.pull(Stop::Cancel);
             let _ = timeout(CANCEL_GRACE, self.finish_runs()).await;

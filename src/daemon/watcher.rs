@@ -11,6 +11,8 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
+use crate::config;
+
 /// How often the file is looked at; a change is taken over at the second look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -63,7 +65,7 @@ type Digest = Option<[u8; 32]>;
 
 /// Reads a file as it is now. Blocks.
 fn digest(path: &Path) -> Digest {
-    std::fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into())
+    config::read_file(path).ok().map(|bytes| Sha256::digest(bytes).into())
 }
 
 impl Watcher {
@@ -110,6 +112,11 @@ mod tests {
         for (index, (now, expect)) in looks.into_iter().enumerate() {
             assert_eq!(watcher.look(now), expect, "look {index}");
         }
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        assert_eq!(digest(Path::new("/dev/zero")), None);
     }
 
     #[test]

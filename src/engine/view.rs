@@ -106,9 +106,9 @@ impl EngineView {
             own_requests: client.count,
             ttft_seconds: client.mean_seconds,
             parts: known.collect(),
-            kv_cache_usage: under_load(Quantity::CacheUse).map(|total| total.largest),
-            running: under_load(Quantity::Running).map(|total| total.sum),
-            waiting: under_load(Quantity::Waiting).map(|total| total.sum),
+            kv_cache_usage: under_load(Quantity::CacheUse).map(|total| total.largest).filter(is_amount),
+            running: under_load(Quantity::Running).map(|total| total.sum).filter(is_amount),
+            waiting: under_load(Quantity::Waiting).map(|total| total.sum).filter(is_amount),
             preemptions: change.of(Quantity::Preemptions),
             prefix_cache_hit_ratio: change.hit_ratio(),
         })
@@ -125,6 +125,12 @@ impl EngineView {
     #[must_use]
     pub fn balance(&self) -> f64 {
         self.parts.iter().map(|(_, seconds)| seconds).sum::<f64>() / self.ttft_seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Whether the parts can be believed.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        (self.balance() - 1.0).abs() <= BALANCE_TOLERANCE
     }
 
     /// Requests of others that the engine counted, as a share of one's own; 0 where it counts none.
@@ -145,11 +151,16 @@ impl EngineView {
     /// Where more than half of the time goes, if that is known.
     #[must_use]
     pub fn dominant(&self) -> Option<(Part, f64)> {
-        if (self.balance() - 1.0).abs() > BALANCE_TOLERANCE || self.is_shared() {
+        if !self.is_balanced() || self.is_shared() {
             return None;
         }
         self.parts.iter().copied().find(|(_, seconds)| *seconds > DOMINANT * self.ttft_seconds)
     }
+}
+
+/// Whether a gauge can be of something that is counted.
+fn is_amount(value: &f64) -> bool {
+    value.is_finite() && *value >= 0.0
 }
 
 /// What happened between two looks.

@@ -20,14 +20,8 @@ impl Endpoint {
         let tls = trust::token_endpoint_config(&self.target.tls).map_err(|error| error.to_string())?;
         let client = catalogue::plain_client(&self.target, tls, TIMEOUT).map_err(failed)?;
         let asked = client.get(url.as_str()).send().await.and_then(reqwest::Response::error_for_status);
-        let mut response = asked.map_err(failed)?;
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            body.extend_from_slice(&chunk);
-            if body.len() > BYTES_MAX {
-                return Err("the answer of awake_url is too long".into());
-            }
-        }
+        let body = catalogue::bounded(asked.map_err(failed)?, BYTES_MAX).await.map_err(failed)?;
+        let body = body.ok_or("the answer of awake_url is too long")?;
         Ok(names(&body, model))
     }
 }

@@ -14,7 +14,7 @@ use crate::config::Target;
 /// A list that takes longer is not waited for: it only serves a hint.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest list that is read.
-const BYTES_MAX: u64 = 4 << 20;
+const BYTES_MAX: usize = 4 << 20;
 
 #[derive(Deserialize)]
 struct List {
@@ -44,12 +44,27 @@ impl Endpoint {
             self.headers(&Method::GET, &uri, &Bytes::new()).await.map_err(|failure| failure.message)?;
         let request = client.get(uri.to_string()).headers(headers);
         let response = request.send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-        if response.content_length().is_some_and(|length| length > BYTES_MAX) {
-            return Err("the list of models is too long".into());
-        }
-        let list: List = response.json().await.map_err(failed)?;
+        let body = bounded(response, BYTES_MAX).await.map_err(failed)?;
+        let body = body.ok_or("the list of models is too long")?;
+        let list: List = serde_json::from_slice(&body)
+            .map_err(|error| format!("the answer is not a list of models: {error}"))?;
         Ok(list.data.into_iter().map(|model| model.id).collect())
     }
+}
+
+/// The whole body; `None` when it has more bytes, which are not read.
+pub(super) async fn bounded(
+    mut response: reqwest::Response,
+    bytes_max: usize,
+) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > bytes_max {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
 }
 
 /// An ordinary client, for what is not measured: HTTP/1.1, the only version it speaks, through the target's proxy.

@@ -5,7 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
-use super::{Endpoint, catalogue::own_client, trust};
+use super::{
+    Endpoint,
+    catalogue::{bounded, own_client},
+    trust,
+};
 use crate::{config::Target, engine::Snapshot};
 
 /// A page that takes longer is not waited for.
@@ -47,7 +51,7 @@ impl Endpoint {
         } else {
             HeaderMap::new()
         };
-        let mut response = client
+        let response = client
             .get(url.to_string())
             .headers(headers)
             .header(http::header::ACCEPT, "text/plain")
@@ -55,14 +59,8 @@ impl Endpoint {
             .await
             .and_then(reqwest::Response::error_for_status)
             .map_err(failed)?;
-        let mut page = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if page.len() + chunk.len() > BYTES_MAX {
-                return Err(format!("{url} is longer than {} MiB", BYTES_MAX >> 20));
-            }
-            page.extend_from_slice(&chunk);
-        }
-        Ok(page)
+        let page = bounded(response, BYTES_MAX).await.map_err(failed)?;
+        page.ok_or_else(|| format!("{url} is longer than {} MiB", BYTES_MAX >> 20))
     }
 }
 

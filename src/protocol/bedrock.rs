@@ -49,7 +49,9 @@ impl Members for Event<'_> {
                 }
                 Ok(())
             }
-            "usage" => map.next_value_seed(Object(&mut Usage(&mut self.0.usage))),
+            "usage" => {
+                map.next_value_seed(Object(&mut Usage { counts: &mut self.0.usage, cache_written: 0 }))
+            }
             // A reply that was not streamed.
             "output" => {
                 self.0.whole_reply |= fold::truth(map)?;
@@ -99,15 +101,28 @@ impl Members for ToolUse<'_> {
     }
 }
 
-struct Usage<'a>(&'a mut Counts);
+/// `inputTokens` leaves out what the cache read and wrote.
+struct Usage<'a> {
+    counts: &'a mut Counts,
+    cache_written: u64,
+}
 
 impl Members for Usage<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
-            "inputTokens" => set(&mut self.0.prompt, map),
-            "outputTokens" => set(&mut self.0.output, map),
-            "cacheReadInputTokens" => set(&mut self.0.cached_prompt, map),
+            "inputTokens" => set(&mut self.counts.prompt, map),
+            "outputTokens" => set(&mut self.counts.output, map),
+            "cacheReadInputTokens" => set(&mut self.counts.cached_prompt, map),
+            "cacheWriteInputTokens" => {
+                self.cache_written = fold::number(map)?.unwrap_or(0);
+                Ok(())
+            }
             _ => fold::skip(map),
         }
+    }
+
+    fn end(&mut self) {
+        let cached = self.counts.cached_prompt.unwrap_or(0).saturating_add(self.cache_written);
+        self.counts.prompt = self.counts.prompt.map(|fresh| fresh.saturating_add(cached));
     }
 }

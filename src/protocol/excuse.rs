@@ -107,7 +107,8 @@ pub(super) fn deadline(deadline: Deadline) -> (&'static str, &'static str) {
     }
 }
 
-/// Words on one line: control characters and runs of white space become one space.
+/// Words on one line: control characters and runs of white space become one space. Nothing is left that could steer a
+/// terminal or turn the direction of writing.
 pub(super) fn one_line(words: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut chars = 0;
@@ -116,7 +117,7 @@ pub(super) fn one_line(words: &str, chars_max: usize) -> String {
             line.push(' ');
             chars += 1;
         }
-        for c in word.chars() {
+        for c in word.chars().filter(|c| !is_mark_of_direction(*c)) {
             if chars >= chars_max {
                 line.push('…');
                 return line;
@@ -126,6 +127,11 @@ pub(super) fn one_line(words: &str, chars_max: usize) -> String {
         }
     }
     line
+}
+
+/// Unicode's bidirectional marks, embeddings, overrides and isolates.
+fn is_mark_of_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The head of a body, lower case.

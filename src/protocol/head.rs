@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{Protocol, ReplyHead, inflate::Encoding, retry_hint::HeaderHints};
+use super::{Protocol, ReplyHead, excuse::one_line, inflate::Encoding, retry_hint::HeaderHints};
 
 /// Facts kept of the head of an answer.
 #[derive(Debug)]
@@ -34,10 +34,7 @@ impl HeadFacts {
             include_usage: head.include_usage,
             encoding: Encoding::of(text("content-encoding")),
             hints: HeaderHints::read(head.headers),
-            request_id: REQUEST_IDS
-                .iter()
-                .find_map(|name| text(name))
-                .map(|id| id.chars().take(128).collect()),
+            request_id: REQUEST_IDS.iter().find_map(|name| text(name)).map(|id| one_line(id, 128)),
             cached_response: is_cache_hit(head.headers),
             challenged: CHALLENGES.iter().filter_map(|name| text(name)).any(is_challenge),
             error_code: text("x-amzn-errortype").and_then(|code| code.split(':').next()).map(str::to_owned),
@@ -96,7 +93,7 @@ fn is_cache_hit(headers: &HeaderMap) -> bool {
 }
 
 fn without_userinfo(place: &str) -> String {
-    let place: String = place.chars().take(256).collect();
+    let place = one_line(place, 256);
     match place.split_once("://") {
         Some((scheme, rest)) => {
             let authority_end = rest.find('/').unwrap_or(rest.len());

@@ -7,6 +7,9 @@ use crate::measurement::TokenSource;
 
 /// No answer and no prompt has more tokens: a larger count is a server's mistake, and would stay in every sum for ever.
 const TOKENS_MAX: u64 = 20_000_000;
+/// A token that was sent takes a byte of the body at least, and in practice many. Far beyond that a count is a mistake;
+/// not sooner, for servers that think in silence bill that, too, and some do not say how much of it there was.
+const TOKENS_PER_BYTE_MAX: u64 = 16;
 
 /// Counts seen so far. Usage is cumulative: the last value counts, never a sum.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct Verdict {
     pub(super) source: TokenSource,
     /// The server said zero although it sent text.
     pub(super) zero_distrusted: bool,
+    /// The server said more than it can have sent.
+    pub(super) excess_distrusted: bool,
     /// Usage came again and again.
     pub(super) repeated: bool,
 }
@@ -72,10 +77,13 @@ impl Ledger {
         self.usage.reasoning.or(vendor).unwrap_or(0)
     }
 
-    /// What to believe beside `chunks` chunks of text.
-    pub(super) fn verdict(&self, chunks: u64) -> Verdict {
+    /// What to believe beside `chunks` chunks of text in a body of so many bytes.
+    pub(super) fn verdict(&self, chunks: u64, bytes: u64) -> Verdict {
         let (vendor_place, vendor) = self.vendor.unwrap_or_default();
-        let credible = |output: &u64| *output > 0 || chunks == 0;
+        let hidden = self.reasoning();
+        let sent_max = bytes.saturating_mul(TOKENS_PER_BYTE_MAX);
+        let excessive = |output: u64| chunks > 0 && output.saturating_sub(hidden) > sent_max;
+        let credible = |output: &u64| (*output > 0 || chunks == 0) && !excessive(*output);
         let repeated = self.frames >= 2 && self.growing;
         let (output, source) = if let Some(output) = self.usage.output.filter(credible) {
             (Some(output), if repeated { TokenSource::UsageCumulative } else { TokenSource::Usage })
@@ -88,15 +96,18 @@ impl Ledger {
         };
         let said = self.usage.output.or(vendor.output);
         let zero_distrusted = chunks > 0 && said == Some(0);
+        let excess_distrusted = said.is_some_and(excessive);
         let prompt = self.usage.prompt.or(vendor.prompt);
+        let cached = self.usage.cached_prompt.or(vendor.cached_prompt);
         let counts = Counts {
             // Who says zero of the output says it of the prompt too.
             prompt: prompt.filter(|prompt| *prompt > 0 || !zero_distrusted),
-            cached_prompt: self.usage.cached_prompt.or(vendor.cached_prompt),
+            // A part of the prompt cannot be more than the whole.
+            cached_prompt: cached.filter(|cached| prompt.is_none_or(|prompt| *cached <= prompt)),
             output,
             reasoning: self.usage.reasoning.or(vendor.reasoning),
         };
-        Verdict { counts, source, zero_distrusted, repeated }
+        Verdict { counts, source, zero_distrusted, excess_distrusted, repeated }
     }
 }
 

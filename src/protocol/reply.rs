@@ -37,6 +37,8 @@ pub struct Reply {
     body: Body,
     story: Story,
     reads: u64,
+    /// Of the body, as they came.
+    bytes: u64,
     first_event: Option<Duration>,
     last_read: Option<Duration>,
 }
@@ -78,6 +80,7 @@ impl Reply {
             body,
             story: Story::new(head),
             reads: 0,
+            bytes: 0,
             first_event: None,
             last_read: None,
         }
@@ -94,6 +97,7 @@ impl Reply {
         }
         self.first_event.get_or_insert(at);
         self.last_read = Some(at);
+        self.bytes += bytes.len() as u64;
         if self.is_finished() {
             return;
         }
@@ -162,6 +166,7 @@ impl Reply {
             headers_at: self.headers_at,
             first_event: self.first_event,
             last_read: self.last_read,
+            bytes: self.bytes,
             at,
         })
     }

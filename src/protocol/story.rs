@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     Protocol, ReplyHead,
     complaint::Complaint,
+    excuse::one_line,
     familiar::Familiar,
     fold,
     framing::Frame,
@@ -234,7 +235,7 @@ impl Story {
     fn note_finish(&mut self) {
         let is_first = self.finish.is_none();
         if is_first || failure_of_finish(&self.gist.finish).is_some() {
-            self.finish = Some(self.gist.finish.chars().take(64).collect());
+            self.finish = Some(one_line(&self.gist.finish, 64));
         }
     }
 
@@ -289,6 +290,6 @@ pub(super) fn failure_of_finish(word: &str) -> Option<FinishFailure> {
 
 fn note_once(known: &mut Option<String>, said: &str) {
     if known.is_none() && !said.is_empty() {
-        *known = Some(said.chars().take(128).collect());
+        *known = Some(one_line(said, 128)).filter(|said| !said.is_empty());
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Closing {
     pub(super) headers_at: Duration,
     pub(super) first_event: Option<Duration>,
     pub(super) last_read: Option<Duration>,
+    /// Of the body, as they came.
+    pub(super) bytes: u64,
     pub(super) at: Duration,
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Closing {
 pub(super) fn close(mut closing: Closing) -> Measurement {
     let outcome = closing.outcome();
     let end = closing.end(&outcome);
-    let Closing { head, body, story, headers_at, first_event, .. } = closing;
+    let Closing { head, body, story, headers_at, first_event, bytes, .. } = closing;
     let is_stream = head.is_success() && !matches!(body, Body::Whole { .. });
     let mut flags = story.flags.clone();
     flags.extend(stream_flags(&head, &story, is_stream, &outcome));
@@ -56,7 +58,7 @@ pub(super) fn close(mut closing: Closing) -> Measurement {
     let include_usage = head.include_usage;
     let (tally, seen) = story.transcript.finish();
     flags.extend(seen);
-    let verdict = story.ledger.verdict(tally.chunks);
+    let verdict = story.ledger.verdict(tally.chunks, bytes);
     flags.extend(count_flags(&verdict, &tally, reasoning_billed));
     let complete = story.terminal_at.is_some() && story.failed_at.is_none();
     let uncounted = matches!(verdict.source, TokenSource::ChunkCount | TokenSource::None);
@@ -151,6 +153,9 @@ fn count_flags(verdict: &ledger::Verdict, tally: &Tally, reasoning_billed: bool)
     }
     if verdict.zero_distrusted {
         flags.push(Flag::UsageZeroDistrusted);
+    }
+    if verdict.excess_distrusted {
+        flags.push(Flag::UsageExcessDistrusted);
     }
     if verdict.counts.cached_prompt.is_some_and(|cached| cached > 0) {
         flags.push(Flag::PromptCached);

@@ -54,8 +54,10 @@ fn account(name: &str, level: &LevelSummary) -> Option<String> {
     let view = level.engine.as_ref()?;
     let parts = Part::ALL.iter().filter_map(|part| Some((part.as_str(), view.part(*part)?)));
     let parts: Vec<String> = parts.map(|(part, seconds)| format!("{part} {:.1}", seconds * 1e3)).collect();
+    let (verb, doubt) =
+        if view.is_balanced() { ("=", "") } else { ("against", ", which contradicts it and is not used") };
     Some(format!(
-        "{name}, concurrency {}: mean TTFT {:.1} ms = {} ms by {}{}",
+        "{name}, concurrency {}: mean TTFT {:.1} ms {verb} {} ms by {}{doubt}{}",
         level.concurrency,
         view.ttft_seconds * 1e3,
         parts.join(" + "),

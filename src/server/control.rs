@@ -121,6 +121,13 @@ async fn ask<T>(
 
 /// A browser says where a request comes from; a form on some web page must not reload the prober of whoever looks at it.
 pub(super) fn from_another_site(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    matches!(site, Some(site) if site != b"same-origin" && site != b"none")
+    let text = |name| headers.get(name).map(HeaderValue::as_bytes);
+    if let Some(site) = text("sec-fetch-site") {
+        return site != b"same-origin" && site != b"none";
+    }
+    // Browsers say that of encrypted pages and of this machine's only; of any, which page has sent a form.
+    let Some(origin) = text("origin") else { return false };
+    let place = origin.strip_prefix(b"http://").or(origin.strip_prefix(b"https://"));
+    let asked = [text("host"), text("x-forwarded-host")];
+    place.is_none_or(|place| !asked.into_iter().flatten().any(|host| host.eq_ignore_ascii_case(place)))
 }

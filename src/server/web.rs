@@ -73,8 +73,7 @@ impl Web {
 
     /// Whether whoever gets through has shown a credential.
     pub(super) fn asks_for_credential(&self) -> bool {
-        let current = self.current();
-        current.gatekeeper.is_closed() || current.client_certificates
+        self.current().is_closed()
     }
 
     /// Looks at the files again and again; never ends.
@@ -116,6 +115,10 @@ impl Web {
         if loaded.tls.is_some() != before.tls.is_some() {
             return Err("tls_server_config was added or removed: that takes a restart".into());
         }
+        if before.is_closed() && !loaded.is_closed() {
+            // A file that is written anew is empty for a moment.
+            return Err("it no longer asks for a credential: that takes a restart".into());
+        }
         *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Current::new(loaded));
         tracing::info!("web configuration reloaded");
         Ok(())
@@ -123,6 +126,11 @@ impl Web {
 }
 
 impl Current {
+    /// Whether whoever gets through has shown a credential.
+    fn is_closed(&self) -> bool {
+        self.gatekeeper.is_closed() || self.client_certificates
+    }
+
     fn new(loaded: Loaded) -> Self {
         let Loaded { users, tokens, tls, client_certificates, headers, digest } = loaded;
         Self { gatekeeper: Gatekeeper::new(users, tokens), tls, headers, client_certificates, digest }

@@ -9,6 +9,7 @@ use super::{
     Errand, Event, Role, Run,
     caught::caught,
     gate::Gate,
+    noted,
     shot::{CalibrationKey, Prepared, Shots},
 };
 use crate::{
@@ -112,6 +113,7 @@ impl Caller<'_> {
         let estimated = loaded.estimated();
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.run.governor);
         let mut reservation = self.run.governor.reserve(&toll.order, worst_case).ok()?;
+        noted(&self.run.events).await;
         let cold = self.gate.asks_cold(&self.cell.model, self.cold_after);
         let role = if cold { Role::Cold } else { Role::Calibration };
         let entry = self.run.register.enter(Errand::of(self.cell, role));

@@ -10,6 +10,7 @@ use super::{
     calibrate::calibrate,
     gate::{Gate, Pass},
     level::{Ended, Level},
+    noted,
     shot::Prepared,
     toll,
 };
@@ -19,7 +20,7 @@ use crate::{
         examine, growth, knee,
     },
     arrivals::Rate,
-    budget::{Exhausted, Order},
+    budget::{Advance, Exhausted, Order},
     cell::{Cell, Load},
     config::{ConnectionPolicy, LevelSettings, midpoint},
     measurement::FailureClass,
@@ -175,18 +176,18 @@ pub(super) async fn climb(
     };
     for rung in sweep.loads() {
         let is_first = climb.levels.is_empty();
-        let pass = match climb.admit(rung, stopped.take()).await {
-            Ok(pass) => pass,
+        let admission = match climb.admit(rung, stopped.take()).await {
+            Ok(admission) => admission,
             Err(cause) => {
                 stopped = Some(cause);
                 continue;
             }
         };
-        stopped = climb.run_level(rung).await;
+        stopped = climb.run_level(rung, admission.advance).await;
         if let (true, None, Some(max_tokens)) = (is_first, &stopped, sweep.max_tokens_control) {
             stopped = climb.run_control(rung, max_tokens).await;
         }
-        drop(pass);
+        drop(admission.pass);
     }
     if sweep.refine && stopped.as_ref().is_none_or(Cause::is_of_load) {
         climb.refine().await;
@@ -221,10 +222,12 @@ impl Climb<'_> {
     }
 
     /// Lets a level begin, calibrated before the first of them, or takes note of why it must not.
-    async fn admit(&mut self, rung: Rung, stopped: Option<Cause>) -> Result<Pass, Cause> {
+    async fn admit(&mut self, rung: Rung, stopped: Option<Cause>) -> Result<Admission, Cause> {
         let cell = self.cell(rung);
         let admitted = match admit(self.run, self.door, &cell, stopped).await {
-            Ok(pass) if self.levels.is_empty() => {
+            Ok(Admission { pass, advance }) if self.levels.is_empty() => {
+                // The calibration's own requests come first.
+                drop(advance);
                 calibrate(self.run, self.door, &cell).await;
                 drop(pass);
                 // It may have been told to wait, or have spent what was left.
@@ -241,11 +244,11 @@ impl Climb<'_> {
     }
 
     /// Runs a level that was admitted; returns why none should follow it, if none should.
-    async fn run_level(&mut self, rung: Rung) -> Option<Cause> {
+    async fn run_level(&mut self, rung: Rung, advance: Advance) -> Option<Cause> {
         let cell = self.cell(rung);
         let settings = self.run.sweep.level.clone();
         self.run.send(Event::LevelStarted { cell: cell.clone(), requests: settings.requests }).await;
-        let finished = self.level(cell.clone(), settings, false).run().await;
+        let finished = self.level(cell.clone(), settings, advance, false).run().await;
         let event = Event::LevelEnded {
             cell,
             summary: Box::new(finished.summary.clone()),
@@ -267,10 +270,12 @@ impl Climb<'_> {
         let settings = LevelSettings { max_tokens, ..self.run.sweep.level.clone() };
         let worst_case = toll::level(&cell, &settings, self.door.0.endpoint.target(), &self.run.governor);
         let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
-        if self.run.halt.is_stopping() || self.run.governor.covers(&order, worst_case).is_err() {
+        if self.run.halt.is_stopping() {
             return None;
         }
-        let finished = self.level(cell, settings, true).run().await;
+        let advance = self.run.governor.advance(&order, worst_case).ok()?;
+        noted(&self.run.events).await;
+        let finished = self.level(cell, settings, advance, true).run().await;
         self.control = Some((max_tokens, finished.summary));
         finished.ended.map(|ended| self.cause(ended, load_of(rung)))
     }
@@ -280,13 +285,13 @@ impl Climb<'_> {
         let Some(knee) = knee(&self.levels).concurrency() else { return };
         let after = self.levels.iter().map(|level| level.concurrency).find(|level| *level > knee);
         let Some(between) = after.and_then(|after| midpoint(knee, after)) else { return };
-        if let Ok(pass) = self.admit((between, None), None).await {
-            self.run_level((between, None)).await;
+        if let Ok(Admission { pass, advance }) = self.admit((between, None), None).await {
+            self.run_level((between, None), advance).await;
             drop(pass);
         }
     }
 
-    fn level(&self, cell: Arc<Cell>, settings: LevelSettings, is_control: bool) -> Level {
+    fn level(&self, cell: Arc<Cell>, settings: LevelSettings, advance: Advance, is_control: bool) -> Level {
         let (prepared, gate) = self.door;
         let before = self.levels.iter().rfind(|level| level.load() <= cell.load());
         let pace = before.and_then(|level| level.duration_seconds).map(|d| Duration::from_secs_f64(d.p50));
@@ -297,6 +302,7 @@ impl Climb<'_> {
             pace,
             gap_bounds: self.run.gap_bounds.clone(),
             events: self.run.events.clone(),
+            advance: Arc::new(advance),
             halt: self.run.halt.clone(),
             register: self.run.register.clone(),
             governor: self.run.governor.clone(),
@@ -361,6 +367,14 @@ fn load_of((concurrency, rate): Rung) -> Load {
     Load::of(concurrency, rate)
 }
 
+/// What a level that may begin has got.
+struct Admission {
+    /// Its requests fit beside everything in flight.
+    pass: Pass,
+    /// They are paid for.
+    advance: Advance,
+}
+
 /// A hold that ends this soon is waited for; a longer one ends the climb.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -370,7 +384,7 @@ async fn admit(
     (prepared, gate): (&Prepared, &Gate),
     cell: &Cell,
     stopped: Option<Cause>,
-) -> Result<Pass, Cause> {
+) -> Result<Admission, Cause> {
     if let Some(cause) = stopped {
         return Err(cause);
     }
@@ -395,8 +409,9 @@ async fn admit(
     }
     let worst_case = toll::level(cell, &run.sweep.level, prepared.endpoint.target(), &run.governor);
     let order = Order { sweep: cell.sweep.clone(), target: cell.target.clone() };
-    run.governor.covers(&order, worst_case).map_err(Cause::Budget)?;
-    Ok(pass)
+    let advance = run.governor.advance(&order, worst_case).map_err(Cause::Budget)?;
+    noted(&run.events).await;
+    Ok(Admission { pass, advance })
 }
 
 /// Why the climb should end after the latest level, if it should.

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     analysis::{FullWindow, LevelSummary, Offered, Sample, first_tokens, summarize},
-    budget::{Exhausted, Governor},
+    budget::{Advance, Exhausted, Governor},
     cell::Cell,
     config::LevelSettings,
     measurement::{FailureClass, GapSketch, Measurement},
@@ -55,6 +55,8 @@ pub(super) struct Level {
     pub(super) halt: Halt,
     pub(super) register: Register,
     pub(super) governor: Governor,
+    /// What its probes are paid out of.
+    pub(super) advance: Arc<Advance>,
     pub(super) gate: Gate,
     /// Whether its requests count for a control alone, not for the cell.
     pub(super) is_control: bool,
@@ -351,7 +353,7 @@ impl Worker {
         let toll = self.shots.toll();
         let loaded = self.shots.next();
         let worst_case = toll.worst_case(loaded.prompt_tokens(), &self.level.governor);
-        let mut reservation = match self.level.governor.reserve(&toll.order, worst_case) {
+        let mut reservation = match self.level.advance.reserve(worst_case) {
             Ok(reservation) => reservation,
             Err(exhausted) => {
                 self.floor.stop(Ended::Budget(exhausted));

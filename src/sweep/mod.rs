@@ -20,9 +20,13 @@ mod witness;
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 
 use self::gate::{Ceiling, Gate};
 pub use self::{
@@ -84,6 +88,22 @@ pub enum Event {
         /// What it came to.
         report: Box<LadderReport>,
     },
+    /// Something was held of the budget and is about to be spent.
+    Advanced {
+        /// Told once a restart would know of it, and dropped where nothing outlives the program.
+        noted: oneshot::Sender<()>,
+    },
+}
+
+/// How long spending waits to be noted: a disk that is full or slow must not stop the probing.
+const NOTING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Waits until what is held of the budget would survive the program's death.
+async fn noted(events: &mpsc::Sender<Event>) {
+    let (noted, waiting) = oneshot::channel();
+    if events.send(Event::Advanced { noted }).await.is_ok() {
+        let _ = timeout(NOTING_TIMEOUT, waiting).await;
+    }
 }
 
 /// How a sweep ended.

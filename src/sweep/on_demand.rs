@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
 
-use super::{Errand, Fleet, Halt, Register, Role, caught::caught, shot::Shots};
+use super::{Errand, Event, Fleet, Halt, Register, Role, caught::caught, noted, shot::Shots};
 use crate::{
     budget::Governor,
     cell::Cell,
@@ -35,6 +35,8 @@ pub struct Means {
     pub register: Register,
     /// What may be spent.
     pub governor: Governor,
+    /// Who takes note of what is spent.
+    pub events: mpsc::Sender<Event>,
     /// When to stop.
     pub halt: Halt,
 }
@@ -65,6 +67,7 @@ pub async fn on_demand(demand: Demand, mut means: Means) -> Result<Measurement, 
     let worst_case = toll.worst_case(loaded.prompt_tokens(), &means.governor);
     let reserved = means.governor.reserve(&toll.order, worst_case);
     let mut reservation = reserved.map_err(|exhausted| exhausted.to_string())?;
+    noted(&means.events).await;
     let mut lane = Lane::new(prepared.endpoint.clone(), ConnectionPolicy::New);
     let entry = means.register.enter(Errand::of(&cell, Role::OnDemand));
     let shot = loaded.as_shot();

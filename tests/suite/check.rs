@@ -1,6 +1,9 @@
 //! `tokenprobe check` against endpoints that are right, and wrong in the ways in which they usually are.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use serde_json::Value;
 use tokenprobe::simulator::Settings;
@@ -160,4 +163,42 @@ async fn self_signed(listener: TcpListener) {
             let _ = stream.write_all(page.as_bytes()).await;
         }
     }
+}
+
+/// Answers whoever asks for a list with JSON that never ends, and closes the connection of anybody else.
+async fn endless(listener: TcpListener, sent: Arc<AtomicU64>) {
+    let mut streams = JoinSet::new();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let sent = sent.clone();
+        streams.spawn(async move {
+            let mut request = [0; 4096];
+            if stream.read(&mut request).await.is_err() || !request.starts_with(b"GET") {
+                return;
+            }
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+            let mut answer = format!("{head}10000\r\n").into_bytes();
+            answer.extend([b' '; 0x10000]);
+            answer.extend(b"\r\n");
+            let body = answer.split_off(head.len());
+            let mut piece = answer.as_slice();
+            while stream.write_all(piece).await.is_ok() && sent.fetch_add(1, Ordering::Relaxed) < 4096 {
+                piece = &body;
+            }
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_models_that_never_ends_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let sent = Arc::<AtomicU64>::default();
+    let mut stage = JoinSet::new();
+    stage.spawn(endless(listener, sent.clone()));
+    let seen = check(&url, "m", &["--timeout.total", "3s"], "").await;
+    assert_eq!(seen.code, 1, "{}", seen.text);
+    // A quarter of a gigabyte would have been there to be had.
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent < 2048, "{sent} pieces of 64 KiB were read: {}", seen.text);
 }

@@ -413,3 +413,86 @@ async fn a_web_configuration_that_cannot_be_used_stops_the_start() {
     let error = stderr(&output);
     assert!(error.contains("ops: is no bcrypt hash") && !error.contains("plain-text"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_amid_its_first_level_has_spent_it() {
+    let server = Server::start(|_| {}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let budget = format!(
+        "[archive]\npath = \"{}\"\n\n[budget]\nrequests_per_month = 20\n",
+        dir.path().join("archive.db").display()
+    );
+    let text = config(&server, "fixed", &budget, "", "");
+    let mut sent = 0;
+    for _ in 0..12 {
+        let mut daemon = Daemon::start_unready(&text, &[], &[]).await;
+        let more = async |daemon: &Daemon| {
+            let skipped = r#"tokenprobe_sweep_skips_total{sweep="often",reason="budget"}"#;
+            server.oracle.requests().len() > sent || daemon.metric(skipped).await > Some(0.0)
+        };
+        daemon.until("a request is sent, or none may be", more).await;
+        daemon.signal("-KILL");
+        daemon.exit_code().await;
+        sent = server.oracle.requests().len();
+    }
+    assert!((4..=20).contains(&sent), "{sent} requests sent under a budget of 20, over twelve starts");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_daemon_does_not_get_the_archive_of_the_first() {
+    let server = Server::start(|_| {}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("archive.db");
+    let text = config(&server, "fixed", &format!("[archive]\npath = \"{}\"\n", archive.display()), "", "");
+    let first = Daemon::start(&text, &[], &[]).await;
+    let file = dir.path().join("second.toml");
+    std::fs::write(&file, &text).unwrap();
+    let args = ["serve", "--config.file", file.to_str().unwrap(), "--web.listen-address", "127.0.0.1:0"];
+    let second = run(&args, &[]).await;
+    assert_eq!(second.status.code(), Some(1));
+    assert!(stderr(&second).contains("another tokenprobe keeps its archive in"), "{}", stderr(&second));
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_by_hand_count_into_the_budget_of_their_archive() {
+    let server = Server::start(|_| {}).await;
+    let dir = tempfile::tempdir().unwrap();
+    let budget = format!(
+        "[archive]\npath = \"{}\"\n\n[budget]\nrequests_per_month = 20\n",
+        dir.path().join("archive.db").display()
+    );
+    let file = dir.path().join("tokenprobe.toml");
+    std::fs::write(&file, config(&server, "fixed", &budget, "", "")).unwrap();
+    for _ in 0..6 {
+        run(&["sweep", "--config.file", file.to_str().unwrap()], &[]).await;
+    }
+    let sent = server.oracle.requests().len();
+    assert!((8..=20).contains(&sent), "{sent} requests sent under a budget of 20, in six runs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_wrong_passwords_keeps_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("token"), "token-0123456789abcdef\n").unwrap();
+    // Dear enough that a queue of them would take minutes.
+    let hash = "$2b$12$OBEgMRLwOCTxMRLwODTwOOJ7qDsgxqb0fNMEAt7WsBLLL.13UZDTm";
+    let web = dir.path().join("web.yml");
+    std::fs::write(&web, format!("basic_auth_users:\n  ops: {hash}\nbearer_token_files: [token]\n")).unwrap();
+    let daemon = Daemon::start(QUIET, &["--web.config.file", web.to_str().unwrap()], &[]).await;
+    let mut flood = tokio::task::JoinSet::new();
+    let url = format!("http://{}/metrics", daemon.address);
+    for guess in 0..300 {
+        let request = http_client().get(&url).basic_auth("ops", Some(format!("guess-{guess}")));
+        flood.spawn(async move { request.send().await.map(|response| response.status().as_u16()) });
+    }
+    let mut turned_away = 0;
+    while turned_away < 100 {
+        // Those that are left stay in the queue meanwhile.
+        turned_away += u32::from(flood.join_next().await.unwrap().unwrap().is_ok_and(|status| status == 503));
+    }
+    assert_eq!(daemon.get("/-/healthy").await.0, 200);
+    let scrape = http_client().get(&url).bearer_auth("token-0123456789abcdef").send().await.unwrap();
+    assert_eq!(scrape.status().as_u16(), 200);
+    assert!(!flood.is_empty(), "the flood is still on");
+}

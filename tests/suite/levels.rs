@@ -110,7 +110,10 @@ async fn run_until(sweep: Sweep, halt: tokenprobe::sweep::Halt) -> Ran {
             match event {
                 Event::Probed { role, measurement, .. } => probes.push((role, *measurement)),
                 Event::LevelNotRun { cause, .. } => not_run.push(cause.to_string()),
-                Event::LevelStarted { .. } | Event::LevelEnded { .. } | Event::LadderEnded { .. } => {}
+                Event::LevelStarted { .. }
+                | Event::LevelEnded { .. }
+                | Event::LadderEnded { .. }
+                | Event::Advanced { .. } => {}
             }
         }
         (probes, not_run)

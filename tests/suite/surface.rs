@@ -140,9 +140,33 @@ async fn a_reload_is_answered_by_the_daemon() {
 
 #[tokio::test]
 async fn a_page_of_another_site_cannot_reload() {
-    let served = served(true).await;
-    let response = served.ask(Method::POST, "/-/reload", &[("sec-fetch-site", "cross-site")]).await;
-    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    let mut served = served(true).await;
+    // Browsers send `Sec-Fetch-Site` to encrypted pages and to their own machine only, `Origin` with every form.
+    let foreign: [&[(&str, &str)]; 4] = [
+        &[("sec-fetch-site", "cross-site")],
+        &[("origin", "http://evil.example"), ("host", "10.0.0.5:9877")],
+        &[("origin", "null"), ("host", "10.0.0.5:9877")],
+        &[("origin", "http://10.0.0.5"), ("host", "10.0.0.5:9877")],
+    ];
+    for headers in foreign {
+        let response = served.ask(Method::POST, "/-/reload", headers).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{headers:?}");
+    }
+    // The daemon is not there in this test: what gets through to it finds nobody.
+    let own: [&[(&str, &str)]; 3] = [
+        &[("origin", "http://10.0.0.5:9877"), ("host", "10.0.0.5:9877")],
+        &[("sec-fetch-site", "same-origin"), ("origin", "https://probe.example"), ("host", "10.0.0.5:9877")],
+        &[
+            ("origin", "https://probe.example"),
+            ("host", "10.0.0.5:9877"),
+            ("x-forwarded-host", "probe.example"),
+        ],
+    ];
+    drop(std::mem::replace(&mut served.commands, mpsc::channel(1).1));
+    for headers in own {
+        let response = served.ask(Method::POST, "/-/reload", headers).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{headers:?}");
+    }
 }
 
 #[tokio::test]

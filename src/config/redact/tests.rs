@@ -19,6 +19,27 @@ fn secrets_are_replaced() {
 }
 
 #[test]
+fn secrets_in_other_guises_are_replaced() {
+    check(&["sk+a/secret=="], "/v1?key=sk%2Ba%2Fsecret%3D%3D", "/v1?key=[redacted]");
+    check(&["a secret"], "a+secret a%20secret", "[redacted] [redacted]");
+    // A basic credential is base64 of name and secret; the letters next to the secret are of both.
+    for name in ["id", "cid", "name"] {
+        let basic = STANDARD_NO_PAD.encode(format!("{name}:sk-canary-0123456789"));
+        let clean = Redactor::new(vec![Secret::literal("sk-canary-0123456789").unwrap()]);
+        let clean = clean.redact(&basic).into_owned();
+        let left = clean.replace(REDACTED, "");
+        assert!(clean.contains(REDACTED) && left.len() <= basic.len() - 24, "{clean}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_secret_that_was_cut_is_replaced() {
+    check(&["sk-12345"], "wrong key sk-123… (check it)", "wrong key [redacted]… (check it)");
+    check(&["sk-12345"], "sk-… a… sk-12345", "sk-… a… [redacted]");
+    check(&["grün-geheim"], "grün-g…", "[redacted]…");
+}
+
+#[test]
 fn userinfo_is_replaced() {
     check(&[], "proxy http://user:pw@proxy:3128/ failed", "proxy http://[redacted]@proxy:3128/ failed");
     check(&[], "\"https://a@b@host\" x@y.z", "\"https://[redacted]@host\" x@y.z");

@@ -91,4 +91,8 @@ fn a_file_that_is_no_secret_is_refused() {
     fs::write(&path, [0xff]).unwrap();
     assert!(Secret::from_file(&path).unwrap_err().to_string().contains("cannot read"));
     assert!(Secret::from_file(directory.path()).is_err());
+    // Whoever opens a pipe waits for somebody who writes.
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Secret::from_file(&pipe).unwrap_err().to_string().contains("not a regular file"));
 }

@@ -188,6 +188,24 @@ fn token_counts_come_from_where_the_server_puts_them() {
         (vec![usage("null")], 2, "chunk_count", &["usage_missing"]),
         // No answer has so many.
         (vec![usage(r#"{"completion_tokens":4000000000}"#)], 2, "chunk_count", &["usage_missing"]),
+        // Nor can so many have been sent in so few bytes, or more of a prompt been cached than there was.
+        (vec![usage(r#"{"completion_tokens":1000000}"#)], 2, "chunk_count", &["usage_excess_distrusted"]),
+        (
+            vec![usage(
+                r#"{"completion_tokens":1000002,"completion_tokens_details":{"reasoning_tokens":1000000}}"#,
+            )],
+            1_000_002,
+            "usage",
+            &["hidden_reasoning"],
+        ),
+        (
+            vec![usage(
+                r#"{"completion_tokens":2,"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":10}}"#,
+            )],
+            2,
+            "usage",
+            &[],
+        ),
         (vec![usage(two), usage(two)], 2, "usage", &[]),
         (vec![usage(r#"{"completion_tokens":3}"#)], 3, "usage", &[]),
         (vec![usage(r#"{"completion_tokens":4}"#)], 4, "usage", &["multi_token_chunks"]),

@@ -30,6 +30,13 @@ pub(super) struct Loaded {
     pub(super) digest: [u8; 32],
 }
 
+impl Loaded {
+    /// Whether whoever gets through has shown a credential.
+    pub(super) fn is_closed(&self) -> bool {
+        !self.users.is_empty() || !self.tokens.is_empty() || self.client_certificates
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Form {

@@ -29,6 +29,20 @@ const REMEMBERED_MAX: usize = 256;
 
 /// Hashes computed at a time, over all connections.
 static HASHING: Semaphore = Semaphore::const_new(1);
+/// Requests that wait for one or have it. Whoever comes when there are more is turned away at once: a flood of wrong
+/// passwords would hold all connections, and with them those that need no password.
+static SEATS: Semaphore = Semaphore::const_new(8);
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum Entry {
+    /// It may ask.
+    Granted,
+    /// Its credential is none of those.
+    Refused,
+    /// Too many are looked at already.
+    Busy,
+}
 
 /// Knows the credentials.
 #[derive(Debug)]
@@ -51,34 +65,38 @@ impl Gatekeeper {
     }
 
     /// Whether a request's credential is one of those.
-    pub(super) async fn lets_in(&self, headers: &HeaderMap) -> bool {
+    pub(super) async fn look(&self, headers: &HeaderMap) -> Entry {
         if !self.is_closed() {
-            return true;
+            return Entry::Granted;
         }
-        let Some(value) = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()) else {
-            return false;
+        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let Some((scheme, credential)) = value.and_then(|value| value.split_once(' ')) else {
+            return Entry::Refused;
         };
-        let Some((scheme, credential)) = value.split_once(' ') else { return false };
         if scheme.eq_ignore_ascii_case("bearer") {
             let digest: [u8; 32] = Sha256::digest(credential.trim()).into();
-            return self.tokens.contains(&digest);
+            return if self.tokens.contains(&digest) { Entry::Granted } else { Entry::Refused };
         }
-        scheme.eq_ignore_ascii_case("basic") && self.knows(credential.trim()).await
+        if scheme.eq_ignore_ascii_case("basic") {
+            self.look_up(credential.trim()).await
+        } else {
+            Entry::Refused
+        }
     }
 
-    async fn knows(&self, credential: &str) -> bool {
-        let Some(plain) = STANDARD.decode(credential).ok().and_then(|bytes| String::from_utf8(bytes).ok())
-        else {
-            return false;
+    async fn look_up(&self, credential: &str) -> Entry {
+        let plain = STANDARD.decode(credential).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some((name, password)) = plain.as_deref().and_then(|plain| plain.split_once(':')) else {
+            return Entry::Refused;
         };
-        let Some((name, password)) = plain.split_once(':') else { return false };
         let known = self.users.get(name);
         let hash = known.map_or(NOBODY, String::as_str).to_owned();
-        let digest = self.digest(&plain, &hash);
+        let digest = self.digest(name, password, &hash);
         if known.is_some() && self.remembered().contains(&digest) {
-            return true;
+            return Entry::Granted;
         }
-        let Ok(_turn) = HASHING.acquire().await else { return false };
+        let Ok(_seat) = SEATS.try_acquire() else { return Entry::Busy };
+        let Ok(_turn) = HASHING.acquire().await else { return Entry::Busy };
         let password = password.to_owned();
         let verified = tokio::task::spawn_blocking(move || bcrypt::verify(password, &hash)).await;
         let right = matches!(verified, Ok(Ok(true))) && known.is_some();
@@ -89,11 +107,13 @@ impl Gatekeeper {
             }
             remembered.insert(digest);
         }
-        right
+        if right { Entry::Granted } else { Entry::Refused }
     }
 
-    fn digest(&self, plain: &str, hash: &str) -> [u8; 32] {
-        Sha256::new().chain_update(self.salt).chain_update(hash).chain_update(plain).finalize().into()
+    fn digest(&self, name: &str, password: &str, hash: &str) -> [u8; 32] {
+        let digest = Sha256::new().chain_update(self.salt).chain_update(hash).chain_update(name);
+        // A name holds no colon.
+        digest.chain_update(":").chain_update(password).finalize().into()
     }
 
     fn remembered(&self) -> std::sync::MutexGuard<'_, HashSet<[u8; 32]>> {
@@ -105,10 +125,11 @@ impl Gatekeeper {
 pub(in crate::server) async fn guard(State(web): State<Web>, request: Request, next: Next) -> Response {
     let current = web.current();
     let free = FREE_PATHS.contains(&request.uri().path());
-    let mut response = if free || current.gatekeeper.lets_in(request.headers()).await {
-        next.run(request).await
-    } else {
-        refusal()
+    let entry = if free { Entry::Granted } else { current.gatekeeper.look(request.headers()).await };
+    let mut response = match entry {
+        Entry::Granted => next.run(request).await,
+        Entry::Refused => refusal(),
+        Entry::Busy => busy(),
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -123,6 +144,12 @@ pub(in crate::server) async fn guard(State(web): State<Web>, request: Request, n
         headers.insert(name.clone(), value.clone());
     }
     response
+}
+
+fn busy() -> Response {
+    let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
+    let text = "too many passwords are being looked at: try again, or use a bearer token\n";
+    (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
 }
 
 fn refusal() -> Response {

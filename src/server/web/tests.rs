@@ -4,7 +4,7 @@ use std::fs;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-use super::*;
+use super::{gatekeeper::Entry, *};
 
 fn write(dir: &Path, text: &str) -> PathBuf {
     let path = dir.join("web.yml");
@@ -58,7 +58,7 @@ async fn users_and_tokens_are_known() {
         if let Some(value) = value {
             headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        web.current().gatekeeper.lets_in(&headers).await
+        web.current().gatekeeper.look(&headers).await == Entry::Granted
     };
     let basic = |plain: &str| {
         use base64::Engine as _;
@@ -95,6 +95,10 @@ fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
     fs::write(&path, "bearer_token_files: [nowhere]").unwrap();
     web.look();
     assert!(web.asks_for_credential(), "a mistake opens nothing");
+    // Whoever writes a file anew empties it first.
+    fs::write(&path, "").unwrap();
+    web.look();
+    assert!(web.asks_for_credential(), "nor does an empty file");
     // A token that is replaced in its own file is another one.
     fs::write(&path, "bearer_token_files: [token]").unwrap();
     let before = web.current().digest;
