@@ -31,7 +31,8 @@ pub(crate) fn start(args: &LogArgs) {
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     match args.format {
-        LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
+        // Events name their targets: a module's name beside them would be a second value of the same key.
+        LogFormat::Json => registry.with(layer.json().flatten_event(true).with_target(false)).init(),
         LogFormat::Logfmt => {
             registry.with(layer.event_format(Logfmt)).init();
         }

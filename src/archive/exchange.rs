@@ -128,6 +128,17 @@ pub fn import(store: &mut Store, lines: &mut dyn BufRead) -> Result<Imported, Im
     Ok(imported)
 }
 
+/// Whether a line holds, as such or escaped, a character that a terminal obeys. What was measured here holds none: names
+/// and words of servers are cleaned when they come in.
+fn steers_a_terminal(line: &str) -> bool {
+    let raw = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    let escaped = |at: usize| {
+        let code = line.get(at + 2..at + 6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        code.and_then(char::from_u32).is_some_and(raw)
+    };
+    line.contains(raw) || line.match_indices("\\u").any(|(at, _)| escaped(at))
+}
+
 fn take_in(transaction: &Transaction<'_>, lines: &mut dyn BufRead) -> Result<Imported, ImportError> {
     let mut imported = Imported::default();
     let mut current: Option<(Arc<RunRow>, bool)> = None;
@@ -136,6 +147,10 @@ fn take_in(transaction: &Transaction<'_>, lines: &mut dyn BufRead) -> Result<Imp
         let Some(text) = next_line(lines, number)? else { break };
         if text.trim().is_empty() {
             continue;
+        }
+        if steers_a_terminal(&text) {
+            let why = "holds control characters, which no export does";
+            return Err(ImportError::Line(number, why.into()));
         }
         let line: Line = serde_json::from_str(&text)
             .map_err(|error| ImportError::Line(number, format!("is not a line of an export: {error}")))?;

@@ -89,6 +89,7 @@ impl Recalled {
     }
 
     /// A note; nothing when there is none that can be read.
+    #[must_use]
     pub fn noted<T: DeserializeOwned + Default>(&self, name: &str) -> T {
         let note = self.notes.get(name).cloned();
         note.and_then(|note| serde_json::from_value(note).ok()).unwrap_or_default()

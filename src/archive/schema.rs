@@ -2,6 +2,8 @@
 
 use std::{
     fmt,
+    fs::File,
+    io::Read as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,6 +29,8 @@ pub enum ArchiveError {
     Missing(PathBuf),
     /// The file is a SQLite file of something else.
     Foreign(PathBuf),
+    /// The file is a text.
+    Text(PathBuf),
     /// The file was written by a newer program.
     Newer {
         /// Which.
@@ -46,6 +50,9 @@ pub fn open_existing(path: &Path) -> Result<Store, ArchiveError> {
     if !path.exists() {
         return Err(ArchiveError::Missing(path.to_owned()));
     }
+    if is_text(path) {
+        return Err(ArchiveError::Text(path.to_owned()));
+    }
     let sqlite = |error| ArchiveError::Sqlite(path.to_owned(), error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
@@ -62,6 +69,9 @@ pub fn open_existing(path: &Path) -> Result<Store, ArchiveError> {
 /// # Errors
 /// The file cannot be written, or is something else.
 pub fn open(path: &Path) -> Result<Store, ArchiveError> {
+    if is_text(path) {
+        return Err(ArchiveError::Text(path.to_owned()));
+    }
     let sqlite = |error| ArchiveError::Sqlite(path.to_owned(), error);
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -79,6 +89,17 @@ pub fn open(path: &Path) -> Result<Store, ArchiveError> {
     connection.pragma_update(None, "journal_size_limit", 64 << 20).map_err(sqlite)?;
     migrate(&mut connection).map_err(sqlite)?;
     Ok(Store::new(connection))
+}
+
+/// Whether a file begins as no archive does, broken or not: somebody's configuration or key, named by mistake.
+pub(super) fn is_text(path: &Path) -> bool {
+    const HEAD_BYTES_MAX: u64 = 512;
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD_BYTES_MAX).read_to_end(&mut head));
+    let is_plain = |c: char| !c.is_control() || c.is_whitespace();
+    // The last character may be cut.
+    let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    read.is_ok() && !head.is_empty() && text.len() + 4 > head.len() && text.chars().all(is_plain)
 }
 
 /// The version of a file that is ours or empty.
@@ -135,6 +156,9 @@ impl fmt::Display for ArchiveError {
                 "there is no archive {}; name one with --archive, or set path in [archive] and let tokenprobe run",
                 path.display()
             ),
+            Self::Text(path) => {
+                write!(f, "{} is a text file, and no archive of tokenprobe; name another", path.display())
+            }
             Self::Foreign(path) => {
                 write!(f, "{} is a SQLite file, but no archive of tokenprobe; name another", path.display())
             }

@@ -302,6 +302,36 @@ fn a_text_that_a_server_chose_is_no_formula_of_a_spreadsheet() {
 }
 
 #[test]
+fn what_steers_a_terminal_is_not_imported() {
+    let place = Place::new();
+    let mut store = open(&place.file()).unwrap();
+    store.write(&run(&sweep("s"), start(), 0.11, true)).unwrap();
+    let runs = store.runs(&RunFilter::default()).unwrap();
+    let mut lines = Vec::new();
+    export(&store, &runs, ExportFormat::Jsonl, true, &mut lines).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    let other = Place::new();
+    let mut other = open(&other.file()).unwrap();
+    for evil in ["\\u001b[31m", "\\u0000", "\u{9b}31m", "\\u007F"] {
+        let lines = lines.replace("\"m-1\"", &format!("\"m-1{evil}\""));
+        let error = import(&mut other, &mut lines.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("control characters"), "{evil}: {error}");
+    }
+    assert_eq!(import(&mut other, &mut lines.as_bytes()).unwrap().runs, 1);
+}
+
+#[test]
+fn a_text_that_is_named_as_the_archive_stays_what_it_is() {
+    let place = Place::new();
+    for text in ["[archive]\npath = \"self.toml\"\n", "-----BEGIN PRIVATE KEY-----\n", "grün\n"] {
+        fs::write(place.file(), text).unwrap();
+        assert!(matches!(open(&place.file()), Err(ArchiveError::Text(_))), "{text}");
+        assert!(matches!(open_existing(&place.file()), Err(ArchiveError::Text(_))), "{text}");
+        assert_eq!(fs::read_to_string(place.file()).unwrap(), text);
+    }
+}
+
+#[test]
 fn csv_and_parquet_hold_the_same_table() {
     use parquet::{
         file::reader::{FileReader as _, SerializedFileReader},

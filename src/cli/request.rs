@@ -133,6 +133,7 @@ async fn send(args: &RequestArgs, prepared: &Prepared, model: &Arc<str>) -> (Mea
             gap_bounds: Histograms::default().time_per_output_token_seconds.into(),
             trace_id,
             due: None,
+            again: None,
         };
         let measurement = lane.probe(&shot).await;
         // A server that refuses to count tokens is asked once more, without.

@@ -215,19 +215,43 @@ fn userinfo_spans(source: &str, line_start: usize) -> Vec<Range<usize>> {
     spans
 }
 
-/// In a file that does not parse, everything behind `=` on lines that look like credentials.
+/// In a file that does not parse: everything behind `=` on lines that look like credentials, and on any other line what
+/// is quoted or goes on from a line before, if it is long enough to be one.
 fn suspicious_lines(text: &str) -> Vec<Range<usize>> {
-    const WORDS: [&str; 9] =
-        ["key", "header", "auth", "token", "secret", "bearer", "pass", "cookie", "query"];
+    const WORDS: [&str; 8] = ["key", "header", "auth", "token", "secret", "bearer", "pass", "cookie"];
     let mut spans = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let lower = line.to_ascii_lowercase();
+        let equals = line.find('=');
         if WORDS.iter().any(|word| lower.contains(word)) {
-            let value = line.find('=').map_or(0, |equals| equals + 1);
-            spans.push(start + value..start + line.len());
+            spans.push(start + equals.map_or(0, |equals| equals + 1)..start + line.len());
+        } else if equals.is_some() || line.trim_start().starts_with('[') {
+            let quoted = quoted_spans(line).into_iter();
+            spans.extend(quoted.map(|span| start + span.start..start + span.end));
+        } else if line.trim().len() >= SECRET_BYTES_MIN {
+            spans.push(start..start + line.len());
         }
         start += line.len();
+    }
+    spans
+}
+
+/// Shorter texts are no credentials.
+const SECRET_BYTES_MIN: usize = 8;
+
+/// What stands between quotation marks, or between the last one and the end.
+fn quoted_spans(line: &str) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    let mut from = 0;
+    while let Some(open) = line.get(from..).and_then(|rest| rest.find(['"', '\''])).map(|at| from + at) {
+        let mark = line.get(open..=open).unwrap_or("\"");
+        let inside = open + 1;
+        let close = line.get(inside..).and_then(|rest| rest.find(mark)).map_or(line.len(), |at| inside + at);
+        if close - inside >= SECRET_BYTES_MIN {
+            spans.push(inside..close);
+        }
+        from = close + 1;
     }
     spans
 }

@@ -22,6 +22,8 @@ pub(crate) fn read_prompts(path: &Path) -> Result<Prompts, String> {
         let at = error.utf8_error().valid_up_to();
         format!("{name} is not UTF-8 text: the byte at {at} is not part of any; convert it")
     })?;
+    // Editors of some systems put a mark of the byte order before it.
+    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
     let is_lines = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("jsonl"));
     let prompts = if is_lines { book::Real::parse(&text) } else { book::Text::parse(text) };
     prompts.map_err(|error| format!("{name}: {error}"))

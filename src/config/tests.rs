@@ -193,6 +193,27 @@ fn unwise_files_warn() {
 }
 
 #[test]
+fn a_file_that_is_no_toml_is_told_without_its_secrets() {
+    let secret = "sk-canary-0123456789";
+    for text in [
+        format!("query = {{ k = \"{secret}\", k = \"2\" }}\n"),
+        format!("api_key = [\n  \"{secret}\"\n  \"b\"]\n"),
+        format!("api_key = \"\"\"\n{secret}\n\\q\"\"\"\n"),
+        format!("[targets.query]\nsubscription = \"{secret}\" x\n"),
+        format!("[targets.extra_body]\nuser = '{secret}\n"),
+        format!("key = {secret}\n"),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(!error.contains("sk-canary"), "{error}");
+    }
+    let text = format!(
+        "[[targets]]\nname = \"t\"\nbase_url = \"http://h/v1\"\nmodels = [\"m\"]\napi_key = {{ file = \"{secret}\" }}\n"
+    );
+    let error = parse(&text).unwrap_err().to_string();
+    assert!(!error.contains("sk-canary") && error.contains("looks like the key itself"), "{error}");
+}
+
+#[test]
 fn the_redactor_knows_every_secret() {
     let config = read("tests/config/valid/every_key.toml").unwrap_or_else(|error| panic!("{error}"));
     let text = "sk-environment-0123456789 file-key-0123456789 proxy-password search query-secret";

@@ -22,6 +22,8 @@ const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 const AHEAD_SHARE: u32 = 5;
 /// How long a source that failed is left alone, and how old a token is before a refusal of it is believed.
 const HOLD_OFF: Duration = Duration::from_secs(5);
+/// Whoever issues something that is over at once would be asked before every probe.
+const LIFETIME_MIN: Duration = Duration::from_secs(1);
 /// What is believed of a token that does not say how long it lasts.
 pub(super) const LIFETIME_UNKNOWN: Duration = Duration::from_secs(5 * 60);
 
@@ -177,6 +179,7 @@ impl Issuer {
 impl Term {
     /// Of something asked for at `asked`: its life is counted from there, so that it never ends too late.
     fn of(asked: Instant, lifetime: Duration) -> Self {
+        let lifetime = lifetime.max(LIFETIME_MIN);
         let ahead = (lifetime / AHEAD_SHARE).min(AHEAD_MAX);
         Self { issued: asked, renew: asked + lifetime.saturating_sub(ahead), end: asked + lifetime }
     }

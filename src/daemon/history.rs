@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::observer::Observer;
 use crate::{
-    archive::{Keeper, Owner, Recalled, Standing},
+    archive::{ArchiveError, Keeper, Owner, Recalled, Standing},
     budget::{Governor, Spent},
     config::{Config, Redactor, Sweep},
     sweep::{Event, Fleet, Remembered, SweepResult},
@@ -39,7 +39,7 @@ impl History {
     /// that cannot be used is told of, and nothing else suffers.
     ///
     /// # Errors
-    /// Another daemon has the file.
+    /// Another daemon has the file, or it is something else.
     pub(super) fn open(
         config: &Config,
         observer: &mut Observer,
@@ -57,6 +57,8 @@ impl History {
                     fleet.remember(&recalled.noted::<Vec<Remembered>>(CALIBRATIONS));
                     paused = recalled.noted(PAUSED);
                 }
+                // Nobody's text is written over, and nobody's mistake found out days later.
+                Err(error @ ArchiveError::Text(_)) => return Err(format!("[archive] path: {error}")),
                 Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
             }
         }

@@ -106,9 +106,9 @@ impl EngineView {
             own_requests: client.count,
             ttft_seconds: client.mean_seconds,
             parts: known.collect(),
-            kv_cache_usage: under_load(Quantity::CacheUse).map(|total| total.largest).filter(is_amount),
-            running: under_load(Quantity::Running).map(|total| total.sum).filter(is_amount),
-            waiting: under_load(Quantity::Waiting).map(|total| total.sum).filter(is_amount),
+            kv_cache_usage: under_load(Quantity::CacheUse).and_then(|total| amount(total.largest)),
+            running: under_load(Quantity::Running).and_then(|total| amount(total.sum)),
+            waiting: under_load(Quantity::Waiting).and_then(|total| amount(total.sum)),
             preemptions: change.of(Quantity::Preemptions),
             prefix_cache_hit_ratio: change.hit_ratio(),
         })
@@ -158,9 +158,9 @@ impl EngineView {
     }
 }
 
-/// Whether a gauge can be of something that is counted.
-fn is_amount(value: &f64) -> bool {
-    value.is_finite() && *value >= 0.0
+/// A gauge, if it can be of something that is counted.
+fn amount(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value)
 }
 
 /// What happened between two looks.

@@ -9,12 +9,15 @@ use http::Method;
 use serde::Deserialize;
 
 use super::{Endpoint, trust};
-use crate::config::Target;
+use crate::{config::Target, protocol::one_line};
 
 /// A list that takes longer is not waited for: it only serves a hint.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest list that is read.
 const BYTES_MAX: usize = 4 << 20;
+
+/// Longest name that is told.
+const NAME_CHARS_MAX: usize = 256;
 
 #[derive(Deserialize)]
 struct List {
@@ -48,7 +51,7 @@ impl Endpoint {
         let body = body.ok_or("the list of models is too long")?;
         let list: List = serde_json::from_slice(&body)
             .map_err(|error| format!("the answer is not a list of models: {error}"))?;
-        Ok(list.data.into_iter().map(|model| model.id).collect())
+        Ok(list.data.into_iter().map(|model| one_line(&model.id, NAME_CHARS_MAX)).collect())
     }
 }
 

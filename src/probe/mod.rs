@@ -63,6 +63,16 @@ pub struct Endpoint {
     redactor: Arc<Redactor>,
 }
 
+/// Asks whoever pays whether a request may leave once more.
+#[derive(Clone, Copy)]
+pub struct Again<'a>(pub &'a (dyn Fn() -> bool + Send + Sync));
+
+impl std::fmt::Debug for Again<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Again")
+    }
+}
+
 /// One probe to send.
 #[derive(Debug, Clone)]
 pub struct Shot<'a> {
@@ -78,6 +88,8 @@ pub struct Shot<'a> {
     pub trace_id: TraceId,
     /// When it is to leave, and what all its times count from; at once when unset.
     pub due: Option<Instant>,
+    /// Asked before it is sent once more, as over a connection that the server was just closing; it may be when unset.
+    pub again: Option<Again<'a>>,
 }
 
 /// A W3C trace id: 16 random bytes.
@@ -296,7 +308,10 @@ impl Flight<'_> {
             match self.exchange(&mut connection, uri, headers.clone(), body.clone()).await {
                 // A server may close an idle connection just as the request leaves. Not a byte came back: the
                 // request goes out once more on a new connection, on the same clock.
-                Err(TransportFailure::ResetBeforeHeaders(_)) if connection.bytes_read() == bytes_before => {}
+                // Somebody may have been charged for it, so whoever pays is asked.
+                Err(TransportFailure::ResetBeforeHeaders(_))
+                    if connection.bytes_read() == bytes_before
+                        && self.shot.again.is_none_or(|Again(may)| may()) => {}
                 result => return result.map(|response| (connection, response)),
             }
         }

@@ -109,7 +109,7 @@ pub(super) fn deadline(deadline: Deadline) -> (&'static str, &'static str) {
 
 /// Words on one line: control characters and runs of white space become one space. Nothing is left that could steer a
 /// terminal or turn the direction of writing.
-pub(super) fn one_line(words: &str, chars_max: usize) -> String {
+pub(crate) fn one_line(words: &str, chars_max: usize) -> String {
     let mut line = String::new();
     let mut chars = 0;
     for word in words.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {

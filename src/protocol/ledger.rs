@@ -99,13 +99,21 @@ impl Ledger {
         let excess_distrusted = said.is_some_and(excessive);
         let prompt = self.usage.prompt.or(vendor.prompt);
         let cached = self.usage.cached_prompt.or(vendor.cached_prompt);
+        let reasoning = self.usage.reasoning.or(vendor.reasoning);
+        // Some count what was thought beside the output instead of in it.
+        let output = output.map(|output| match reasoning {
+            Some(thought) if thought > output && source != TokenSource::ChunkCount => {
+                output.saturating_add(thought)
+            }
+            _ => output,
+        });
         let counts = Counts {
             // Who says zero of the output says it of the prompt too.
             prompt: prompt.filter(|prompt| *prompt > 0 || !zero_distrusted),
             // A part of the prompt cannot be more than the whole.
             cached_prompt: cached.filter(|cached| prompt.is_none_or(|prompt| *cached <= prompt)),
             output,
-            reasoning: self.usage.reasoning.or(vendor.reasoning),
+            reasoning,
         };
         Verdict { counts, source, zero_distrusted, excess_distrusted, repeated }
     }

@@ -50,6 +50,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Map, Value};
 
+pub(crate) use self::excuse::one_line;
 use self::gist::Gist;
 pub use self::reply::Reply;
 use crate::measurement::Failure;

@@ -92,7 +92,8 @@ buckets! {
 pub(super) fn seconds(value: f64) -> Option<Duration> {
     // Servers mean decimals; microseconds are finer than any of them.
     let micros = (value * 1e6).round() / 1e6;
-    Duration::try_from_secs_f64(micros).ok().map(|wait| wait.min(WAIT_MAX))
+    // One that is too large for a duration is too large for us anyway.
+    Duration::try_from_secs_f64(micros.min(WAIT_MAX.as_secs_f64())).ok()
 }
 
 /// A duration as Go writes it: `6m0s`, `120ms`, `1h2m3.5s`.

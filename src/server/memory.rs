@@ -8,6 +8,8 @@ use crate::archive::{Store, open_existing};
 
 /// Questions that are answered at a time: a page that is looked at by many must not take the machine from the probes.
 const READERS_MAX: usize = 2;
+/// And those that wait for their turn or have it: each holds a connection of the surface, which must answer scrapes.
+const WAITING_MAX: usize = 32;
 
 /// Where history is read; cheap to clone.
 #[derive(Debug, Clone)]
@@ -17,13 +19,15 @@ pub struct Memory(Arc<Inner>);
 struct Inner {
     path: Option<PathBuf>,
     readers: Semaphore,
+    seats: Semaphore,
 }
 
 impl Memory {
     /// Of an archive's file; of none, nothing is remembered.
     #[must_use]
     pub fn new(path: Option<PathBuf>) -> Self {
-        Self(Arc::new(Inner { path, readers: Semaphore::new(READERS_MAX) }))
+        let (readers, seats) = (Semaphore::new(READERS_MAX), Semaphore::new(WAITING_MAX));
+        Self(Arc::new(Inner { path, readers, seats }))
     }
 
     /// Whether anything is kept at all.
@@ -43,6 +47,9 @@ impl Memory {
         let path = self.0.path.clone().ok_or(
             "nothing is kept: set path in [archive], and history, runs and failures are shown here after the next sweep",
         )?;
+        let Ok(_seat) = self.0.seats.try_acquire() else {
+            return Err("many read the archive at this moment: try again in a second".into());
+        };
         let turn = self.0.readers.acquire().await;
         let answered = tokio::task::spawn_blocking(move || {
             let store = open_existing(&path).map_err(|error| error.to_string())?;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     cell::Cell,
     measurement::Measurement,
-    probe::Lane,
+    probe::{Again, Lane, Shot},
     prompt::calibration::{Calibration, REQUESTS_MAX, Reading, lengths},
 };
 
@@ -117,7 +117,9 @@ impl Caller<'_> {
         let cold = self.gate.asks_cold(&self.cell.model, self.cold_after);
         let role = if cold { Role::Cold } else { Role::Calibration };
         let entry = self.run.register.enter(Errand::of(self.cell, role));
-        let shot = loaded.as_shot();
+        let again =
+            || self.run.governor.reserve(&toll.order, worst_case).map(|mut further| further.sent()).is_ok();
+        let shot = Shot { again: Some(Again(&again)), ..loaded.as_shot() };
         reservation.sent();
         let measurement = tokio::select! {
             measurement = caught(self.lane.probe(&shot)) => measurement,

@@ -37,7 +37,7 @@ use crate::{
     cell::Cell,
     config::LevelSettings,
     measurement::{FailureClass, GapSketch, Measurement},
-    probe::{Lane, Shot},
+    probe::{Again, Lane, Shot},
 };
 
 /// Longest time over which the starts of a level's workers are spread.
@@ -364,7 +364,8 @@ impl Worker {
         let cold = self.level.gate.asks_cold(&self.level.cell.model, cold_after) && role == Role::WarmUp;
         let label = if cold { Role::Cold } else { self.level.told(role) };
         let entry = self.level.register.enter(Errand::of(&self.level.cell, label));
-        let shot = Shot { due, ..loaded.as_shot() };
+        let again = || self.level.advance.reserve(worst_case).map(|mut further| further.sent()).is_ok();
+        let shot = Shot { due, again: Some(Again(&again)), ..loaded.as_shot() };
         reservation.sent();
         let probe = caught(self.lane.probe(&shot));
         let measurement = if role == Role::Filler {

@@ -350,6 +350,7 @@ impl Loaded<'_> {
             gap_bounds: self.shots.gap_bounds.clone(),
             trace_id: self.shots.trace_id,
             due: None,
+            again: None,
         }
     }
 }

@@ -178,7 +178,7 @@ async fn endless(listener: TcpListener, sent: Arc<AtomicU64>) {
             let head =
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
             let mut answer = format!("{head}10000\r\n").into_bytes();
-            answer.extend([b' '; 0x10000]);
+            answer.resize(answer.len() + 0x10000, b' ');
             answer.extend(b"\r\n");
             let body = answer.split_off(head.len());
             let mut piece = answer.as_slice();

@@ -142,6 +142,7 @@ pub async fn probe(lane: &mut Lane) -> Measurement {
         gap_bounds: Arc::new([]),
         trace_id: TraceId::random(),
         due: None,
+        again: None,
     };
     lane.probe(&shot).await
 }

@@ -85,6 +85,7 @@ async fn play(case: &Case, protocol: Protocol) -> Measurement {
         gap_bounds: Arc::from([0.1]),
         trace_id: TraceId::random(),
         due: None,
+        again: None,
     };
     Lane::new(Arc::new(endpoint), ConnectionPolicy::Reuse).probe(&shot).await
 }

@@ -127,6 +127,7 @@ async fn probe(lane: &mut Lane) -> Measurement {
         gap_bounds: Arc::from([1.0]),
         trace_id: TraceId::random(),
         due: None,
+        again: None,
     };
     lane.probe(&shot).await
 }

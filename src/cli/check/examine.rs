@@ -185,7 +185,9 @@ impl Examination {
             measurement = self.probe(Nonce::Fresh(fastrand::u64(..)), PROMPT_TOKENS).await;
         }
         let listed = self.prepared.endpoint.served_models().await;
-        let failing = measurement.outcome.failure().map(|failure| (answering_step(failure), failure.clone()));
+        let headers_came = measurement.timeline.headers.is_some();
+        let step_of = |failure| if headers_came { answering_step(failure) } else { Step::Http };
+        let failing = measurement.outcome.failure().map(|failure| (step_of(failure), failure.clone()));
         for step in [Step::Http, Step::Credential, Step::Model, Step::Stream] {
             if let Some((at, failure)) = failing.as_ref().filter(|(at, _)| *at == step) {
                 let (detail, hint) = split_hint(&failure.message);

@@ -40,6 +40,7 @@ impl Request {
                 gap_bounds: Arc::from([]),
                 trace_id: TraceId::random(),
                 due: None,
+                again: None,
             };
             let measurement = lane.probe(&shot).await;
             // A server that refuses to count tokens is asked once more, without.

@@ -188,6 +188,13 @@ fn token_counts_come_from_where_the_server_puts_them() {
         (vec![usage("null")], 2, "chunk_count", &["usage_missing"]),
         // No answer has so many.
         (vec![usage(r#"{"completion_tokens":4000000000}"#)], 2, "chunk_count", &["usage_missing"]),
+        // A part cannot be more than the whole: this one stands beside it.
+        (
+            vec![usage(r#"{"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":30}}"#)],
+            32,
+            "usage",
+            &["hidden_reasoning"],
+        ),
         // Nor can so many have been sent in so few bytes, or more of a prompt been cached than there was.
         (vec![usage(r#"{"completion_tokens":1000000}"#)], 2, "chunk_count", &["usage_excess_distrusted"]),
         (

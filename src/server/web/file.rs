@@ -141,6 +141,10 @@ fn read(path: &Path, hasher: &mut Sha256) -> Result<Vec<u8>, String> {
     use std::io::Read as _;
     let failed = |error: std::io::Error| format!("cannot read {}: {error}; correct the path", path.display());
     let mut bytes = Vec::new();
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        // A pipe would keep whoever opens it.
+        return Err(format!("{} is not a regular file; correct the path", path.display()));
+    }
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > BYTES_MAX {

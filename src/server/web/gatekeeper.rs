@@ -22,8 +22,6 @@ use super::Web;
 
 /// Paths that tell nothing but that the process lives.
 const FREE_PATHS: [&str; 2] = ["/-/healthy", "/-/ready"];
-/// Compared with when there is no such user, so that names cannot be found out by time.
-const NOBODY: &str = "$2b$10$tsWwGvbKrwvySsfOdnKeZOlsz2v2L/qj6uYvWz/Z6WceuQKxrqJk.";
 /// Passwords that are remembered as right: more than there are users is never needed.
 const REMEMBERED_MAX: usize = 256;
 
@@ -48,6 +46,8 @@ pub(in crate::server) enum Entry {
 #[derive(Debug)]
 pub(in crate::server) struct Gatekeeper {
     users: BTreeMap<String, String>,
+    /// The dearest of the hashes: compared with when there is no such user, so that names cannot be found out by time.
+    nobody: String,
     tokens: Vec<[u8; 32]>,
     /// So that a remembered digest is of no use to anybody else.
     salt: [u8; 16],
@@ -56,7 +56,9 @@ pub(in crate::server) struct Gatekeeper {
 
 impl Gatekeeper {
     pub(super) fn new(users: BTreeMap<String, String>, tokens: Vec<[u8; 32]>) -> Self {
-        Self { users, tokens, salt: fastrand::u128(..).to_be_bytes(), remembered: Mutex::default() }
+        let cost = |hash: &&String| hash.parse::<bcrypt::HashParts>().map_or(0, |parts| parts.get_cost());
+        let nobody = users.values().max_by_key(cost).cloned().unwrap_or_default();
+        Self { users, nobody, tokens, salt: fastrand::u128(..).to_be_bytes(), remembered: Mutex::default() }
     }
 
     /// Whether anybody is kept out.
@@ -90,7 +92,7 @@ impl Gatekeeper {
             return Entry::Refused;
         };
         let known = self.users.get(name);
-        let hash = known.map_or(NOBODY, String::as_str).to_owned();
+        let hash = known.unwrap_or(&self.nobody).clone();
         let digest = self.digest(name, password, &hash);
         if known.is_some() && self.remembered().contains(&digest) {
             return Entry::Granted;
