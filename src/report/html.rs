@@ -136,7 +136,7 @@ fn ladder_section(record: &SweepRecord, ladder: &LadderReport) -> Markup {
             (levels_table(&caption, &rows, None, None))
             div.pair {
                 (ladder_chart(&curves))
-                (distribution("TTFT of every request, by load", &samples))
+                (distribution("Share of requests by TTFT", &samples))
             }
             (findings(&ladder.findings))
         }
