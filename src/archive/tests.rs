@@ -589,6 +589,10 @@ fn runs_are_found_by_what_people_call_them() {
         let found = selector.find(&store, sweep, now).ok().map(|listing| listing.id);
         assert_eq!(found, expect, "{text} of {sweep:?}");
     }
+    for (text, told) in [("last week", "7 days ago or earlier"), ("2 days 1h ago", "2days 1h ago or earlier")]
+    {
+        assert_eq!(text.parse::<Selector>().unwrap().to_string(), told);
+    }
     assert!("next week".parse::<Selector>().unwrap_err().contains("last week"));
 }
 
