@@ -168,7 +168,10 @@ fn measured(measured: &Measured, text: fn(f64) -> String, larger: Larger, low: b
         }
         @if let Some(change) = change {
             @let class = if change.abs() < 5.0 { "none" } else if (change > 0.0) == (larger == Larger::Worse) { "bad" } else { "good" };
-            small.change { span class=(class) { (format!("{change:+.0}%")) } " on last week" }
+            small.change {
+                // Not "-0%".
+                @if change.abs() < 0.5 { "as last week" } @else { span class=(class) { (format!("{change:+.0}%")) } " on last week" }
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     html::Window,
     server::{
         CellStatus, Progress, Readiness, Status,
-        models::{ModelState, models},
+        models::{ModelState, ModelStatus, models},
         tests::{cell, now, status, summary},
     },
 };
@@ -45,6 +45,18 @@ fn text(page: &str) -> String {
 #[test]
 fn the_front_page_shows_every_model_and_sweep() {
     insta::assert_snapshot!(text(&front(&status())));
+}
+
+#[test]
+fn what_hardly_changed_is_as_last_week() {
+    let status = status();
+    let mut models = models(&status);
+    let told = |models: &[ModelStatus]| text(&overview(&shell(&status), models, &Sought::default(), None));
+    for (share, words) in [(1.001, "as last week"), (0.999, "as last week"), (1.25, "-20% on last week")] {
+        let ttft = &mut models[0].ttft_p95_seconds;
+        ttft.last_week = ttft.latest.map(|latest| latest * share);
+        assert!(told(&models).contains(words), "{share}: {}", told(&models));
+    }
 }
 
 #[test]
