@@ -152,8 +152,9 @@ fn take_in(transaction: &Transaction<'_>, lines: &mut dyn BufRead) -> Result<Imp
             let why = "holds control characters, which no export does";
             return Err(ImportError::Line(number, why.into()));
         }
-        let line: Line = serde_json::from_str(&text)
-            .map_err(|error| ImportError::Line(number, format!("is not a line of an export: {error}")))?;
+        let line: Line = serde_json::from_str(&text).map_err(|error| {
+            ImportError::Line(number, format!("is not a line of `history export --format jsonl`: {error}"))
+        })?;
         if let Line::Run(run) = line {
             flush(transaction, &mut batch)?;
             let known = has_run(transaction, &run.uid)?;

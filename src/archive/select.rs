@@ -131,8 +131,13 @@ impl fmt::Display for Selector {
             Self::Day(day) => write!(f, "on {day} (UTC)"),
             Self::At(at) => write!(f, "at or before {at}"),
             Self::Ago(length) => {
-                let length = length.to_std().unwrap_or_default();
-                write!(f, "{} ago or earlier", humantime::format_duration(length))
+                let length = humantime::format_duration(length.to_std().unwrap_or_default()).to_string();
+                // `7days` is how it may be written, not how it is read.
+                let gap =
+                    length.find(|char: char| char.is_ascii_alphabetic()).filter(|_| !length.contains(' '));
+                let (number, unit) = length.split_at(gap.unwrap_or(0));
+                let space = if number.is_empty() { "" } else { " " };
+                write!(f, "{number}{space}{unit} ago or earlier")
             }
             Self::Baseline(name) => write!(f, "saved as baseline {name}"),
         }

@@ -640,6 +640,10 @@ fn runs_are_found_by_what_people_call_them() {
         let found = selector.find(&store, sweep, now).ok().map(|listing| listing.id);
         assert_eq!(found, expect, "{text} of {sweep:?}");
     }
+    for (text, told) in [("last week", "7 days ago or earlier"), ("2 days 1h ago", "2days 1h ago or earlier")]
+    {
+        assert_eq!(text.parse::<Selector>().unwrap().to_string(), told);
+    }
     assert!("next week".parse::<Selector>().unwrap_err().contains("last week"));
 }
 
@@ -683,11 +687,14 @@ fn year_sweep() -> Arc<Sweep> {
     Arc::new(sweep)
 }
 
+const HOURS: i64 = 365 * 24;
+
+/// A failure in every run, and the single measurements of the last day.
 fn year_of_runs(store: &mut Store, sweep: &Arc<Sweep>) {
     let plan = run_plan(sweep, &Redactor::default());
     let cells: Vec<Cell> = sweep.cells().collect();
     let begin = Utc::now() - TimeDelta::days(365);
-    for hour in 0..365 * 24 {
+    for hour in 0..HOURS {
         let mut recorder = Recorder::default();
         let now = begin + TimeDelta::hours(hour);
         let run = recorder.started(&sweep.name, plan.clone(), now);
@@ -716,6 +723,15 @@ fn year_of_runs(store: &mut Store, sweep: &Arc<Sweep>) {
                 findings: vec![knee_found(), knee_found()],
             };
             entries.extend(recorder.observe(&Event::LadderEnded { report: Box::new(report) }, now));
+        }
+        let mut probe = |index: usize, measurement: Measurement| {
+            let (cell, measurement) = (Arc::new(cells[index % 80].clone()), Box::new(measurement));
+            let trace_id = TraceId::random();
+            recorder.observe(&Event::Probed { cell, role: Role::Measured, measurement, trace_id }, now)
+        };
+        entries.extend(probe(usize::try_from(hour).unwrap(), bad()));
+        if hour >= HOURS - 24 {
+            entries.extend((0..80 * 40).filter_map(|index| probe(index, good(fastrand::u64(150..400)))));
         }
         entries.extend(recorder.ended(&sweep.name, SweepResult::Completed, now));
         store.write(&entries).unwrap();
@@ -746,7 +762,11 @@ fn a_year_of_hourly_sweeps_is_read_quickly() {
     };
     let cells: Vec<Cell> = sweep.cells().collect();
     let latest = |limit| RunFilter { limit: Some(limit), ..RunFilter::default() };
-    let failures = FailureFilter { limit: 100, ..FailureFilter::default() };
+    let failures =
+        |limit, filter: FailureFilter| store.failures(&FailureFilter { limit, ..filter }).unwrap().len();
+    let model = Some(("gateway".to_owned(), "model-3".to_owned()));
+    let of_model = FailureFilter { model, ..FailureFilter::default() };
+    let of_run = FailureFilter { run: Some(HOURS), ..FailureFilter::default() };
     timed("restart: last levels of all cells", &|| {
         assert_eq!(store.recall(std::slice::from_ref(&sweep)).unwrap().cells.len(), 80);
     });
@@ -758,12 +778,15 @@ fn a_year_of_hourly_sweeps_is_read_quickly() {
         }),
         timed("a year of one cell, thinned", &|| {
             let moments = store.moments(&cells[40], (0, i64::MAX), 20_000).unwrap();
-            assert_eq!(moments.len(), 365 * 24);
+            assert_eq!(moments.len(), usize::try_from(HOURS).unwrap());
             assert!((250..=300).contains(&thin(&moments, 300).len()));
         }),
         timed("the latest 100 runs", &|| assert_eq!(store.runs(&latest(100)).unwrap().len(), 100)),
         timed("one whole run", &|| assert_eq!(store.run(4000).unwrap().unwrap().levels.len(), 80)),
-        timed("failures", &|| assert!(store.failures(&failures).unwrap().is_empty())),
+        timed("the slowest probes of a run", &|| assert_eq!(store.slowest(HOURS, 10).unwrap().len(), 10)),
+        timed("the failures of a run", &|| assert_eq!(failures(10, of_run.clone()), 1)),
+        timed("the latest failures of a model", &|| assert_eq!(failures(20, of_model.clone()), 20)),
+        timed("the latest failures of all", &|| assert_eq!(failures(100, FailureFilter::default()), 100)),
     ];
     assert!(asked.iter().all(|took| *took < Duration::from_millis(100)), "{asked:?}");
 }

@@ -99,7 +99,7 @@ pub(super) fn is_met(fail_on: &[FailOn], compared: &Compared) -> bool {
         compared.comparison.has(verdict)
     });
     if met {
-        tell("a verdict of --fail-on was met");
+        tell("exit 1: a cell, or all of them together, has a verdict of --fail-on");
     }
     met
 }
@@ -133,7 +133,8 @@ pub(super) fn compare_runs(
     let (before, after) = (before.0, after.0);
     if pairs.is_empty() {
         return Err(failed(format!(
-            "the runs have no like cells (target, model, prompt tokens, concurrency or rate)\n  run {}: {}\n  run {}: {}",
+            "the runs have no like cells (target, model, prompt tokens, concurrency or rate)\n  run {}: {}\n  run {}: {}\n\
+             to compare different models or targets, name both: `tokenprobe compare A B --models ONE,OTHER`",
             before.listing.id,
             held(before),
             after.listing.id,

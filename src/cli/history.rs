@@ -41,7 +41,7 @@ pub(super) struct HistoryArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Write runs as lines of JSON, or their levels as CSV, to stdout (no Parquet: convert the CSV)
+    /// Write runs as lines of JSON, or their levels as CSV, to stdout (or as Parquet)
     Export(ExportArgs),
     /// Take in what `history export --format jsonl` wrote
     Import(ImportArgs),
@@ -304,6 +304,7 @@ fn import(args: &ImportArgs) -> Result<(), Refused> {
     let imported = archive::import(&mut store, &mut lines);
     let archive::Imported { runs, known, levels, probes } = imported
         .map_err(|error| failed(format!("{}: {error}; nothing was imported", args.file.display())))?;
-    tell(&format!("{runs} runs imported ({levels} levels, {probes} probes), {known} were there already"));
+    let word = if runs == 1 { "run" } else { "runs" };
+    tell(&format!("{runs} {word} imported ({levels} levels, {probes} probes); there already: {known}"));
     Ok(())
 }

@@ -88,6 +88,13 @@ enum Command {
     /// Show what the archive holds: a list of runs, or one run's table; export, import
     History(Box<history::HistoryArgs>),
     /// Compare two runs of the archive cell by cell
+    ///
+    /// Of comparisons of equals, at most one in a hundred calls anything changed. What can be found depends on how many
+    /// samples a cell has and how much they scatter: with 200 a cell, a time to first token that is 10% longer is found in
+    /// 94 of 100 cells where P99 is up to 1.5 times the median, in 67 where it is 1.7 times, in 34 where it is twice
+    /// the median, and hardly ever beyond; taken together, four cells show it up to twice the median. With fewer samples,
+    /// only larger changes are found; below 20 nothing is said. `unchanged` is no proof that nothing changed: whatever lies
+    /// in the interval is not ruled out.
     Compare(Box<compare::CompareArgs>),
     /// Write one self-contained document of a run, or of a comparison of two
     Report(Box<report::ReportArgs>),

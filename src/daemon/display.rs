@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::{
     archive::{LadderRow, run_plan},
     arrivals::Rate,
+    budget::Scope,
     cell::Cell,
     config::{Config, Objectives},
     metrics::Ladder,
@@ -148,6 +149,18 @@ fn objectives(objectives: &Objectives) -> ObjectiveStatus {
     }
 }
 
+/// Every cap there is, as the configuration calls it.
+fn budget(config: &Config) -> Value {
+    let mut caps = serde_json::Map::new();
+    for (cap, limit) in config.budget.caps.iter() {
+        let name = format!("{}_per_{}", cap.unit.as_str(), cap.period.as_str());
+        let name = if cap.scope == Scope::All { name } else { format!("{}.{name}", cap.scope) };
+        caps.insert(name, limit.into());
+    }
+    caps.insert("max_in_flight".to_owned(), config.budget.max_in_flight.into());
+    Value::Object(caps)
+}
+
 /// What is configured, without secrets.
 fn configuration(config: &Config) -> Value {
     let redactor = config.redactor();
@@ -163,7 +176,7 @@ fn configuration(config: &Config) -> Value {
             "runs_days": config.archive.runs.as_secs() / 86_400,
             "max_size_bytes": config.archive.size_max,
         },
-        "budget": { "max_in_flight": config.budget.max_in_flight },
+        "budget": budget(config),
         "sweeps": plans.collect::<Vec<_>>(),
     })
 }

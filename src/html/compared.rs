@@ -9,13 +9,13 @@ use crate::{
     cell::Load,
 };
 
-/// Settings that differ, and the table of changes.
+/// Settings that differ (or `alike`, where none does), and the table of changes.
 #[must_use]
-pub fn comparison(differences: &[Difference], cells: &[CellComparison<LikeCell>]) -> Markup {
+pub fn comparison(alike: &str, differences: &[Difference], cells: &[CellComparison<LikeCell>]) -> Markup {
     html! {
         h2 { "What differs in how they were made" }
         @if differences.is_empty() {
-            p { "Nothing: same configuration, same software, same served models." }
+            p { "Nothing: " (alike) "." }
         } @else {
             div.wide { table {
                 thead { tr { th scope="col" { "setting" } th scope="col" { "before" } th scope="col" { "after" } } }

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::number::{grouped, latency};
+
 /// Every setting of a JSON object; what is unset is left out.
 #[must_use]
 pub fn settings(caption: &str, value: &Value) -> Markup {
@@ -41,10 +43,25 @@ fn flatten(path: String, value: &Value, rows: &mut Vec<(String, String)>) {
             }
         }
         Value::Null => {}
+        Value::Number(number) if is_time(&path) => {
+            let seconds = number.as_f64().unwrap_or_default();
+            rows.push((path, latency(seconds)));
+        }
+        Value::Number(number) if path.ends_with("_bytes") => {
+            let bytes = number.as_f64().unwrap_or_default();
+            rows.push((path, format!("{} bytes", grouped(bytes))));
+        }
         Value::Bool(_) | Value::Number(_) | Value::String(_) => rows.push((path, text(value))),
     }
 }
 
+/// Whether a setting is a number of seconds.
+fn is_time(path: &str) -> bool {
+    path.starts_with("timeout.")
+        || path.ends_with("_seconds")
+        || ["objectives.ttft", "objectives.tpot", "objectives.duration"].contains(&path)
+}
+
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string().trim_end_matches(".0").to_owned(), str::to_owned)
 }

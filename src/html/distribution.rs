@@ -9,12 +9,12 @@ use super::{
     number::latency,
 };
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 250.0;
+const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 344.0;
 const LEFT: f64 = 52.0;
-const RIGHT: f64 = 544.0;
+const RIGHT: f64 = 386.0;
 const TOP: f64 = 26.0;
-const BOTTOM: f64 = 206.0;
+const BOTTOM: f64 = 304.0;
 /// Curves that can be told apart.
 const CURVES_MAX: usize = 6;
 
@@ -47,7 +47,7 @@ pub fn distribution(title: &str, levels: &[(String, Vec<(f64, u32)>)]) -> Markup
                 path class={ "line c" (index) } d=(path(steps(samples).map(|(seconds, share)| (x.at(seconds), y.at(share))))) {}
             }
             text.axis x=(place(f64::midpoint(LEFT, RIGHT))) y=(place(HEIGHT - 8.0)) text-anchor="middle" {
-                "share of requests by time"
+                "answered within"
             }
         }
     }
@@ -78,12 +78,12 @@ fn steps(samples: &[(f64, u32)]) -> impl Iterator<Item = (f64, f64)> + '_ {
     })
 }
 
-/// 1, 2 and 5 times the powers of ten between two values.
+/// 1, 2 and 5 times the powers of ten between two values; round values where that leaves fewer than three.
 fn factors(low: f64, high: f64) -> Vec<f64> {
     let powers = (-6..=4).map(|exponent| 10_f64.powi(exponent));
     let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * power));
     let within: Vec<f64> = all.filter(|value| *value >= low && *value <= high).collect();
-    if within.is_empty() { vec![high / 1.05] } else { within }
+    if within.len() < 3 { Scale::linear((low, high), (0.0, 1.0)).ticks() } else { within }
 }
 
 fn told(title: &str, levels: &[Level<'_>]) -> String {

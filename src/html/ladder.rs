@@ -37,9 +37,10 @@ pub struct LadderCurves {
     pub objective: Option<f64>,
 }
 
-const WIDTH: f64 = 560.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 544.0;
+// As narrow as a phone, so that the letters are as large there as anywhere.
+const WIDTH: f64 = 400.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 386.0;
 /// Top and bottom of the two panels.
 const UPPER: (f64, f64) = (26.0, 146.0);
 const LOWER: (f64, f64) = (184.0, 304.0);
@@ -139,7 +140,8 @@ fn knee_mark(x: f64, knee: Load) -> Markup {
     let aside = if anchor == "end" { x - 5.0 } else { x + 5.0 };
     html! {
         line.knee x1=(place(x)) x2=(place(x)) y1=(place(UPPER.0)) y2=(place(LOWER.1)) {}
-        text.knee x=(place(aside)) y=(place(UPPER.0 + 10.0)) text-anchor=(anchor) { "knee " (knee.short()) }
+        // Below the throughput curve, which is high there, and out of the objective's way.
+        text.knee x=(place(aside)) y=(place(LOWER.1 - 6.0)) text-anchor=(anchor) { "knee " (knee.short()) }
     }
 }
 
@@ -155,7 +157,7 @@ fn amount(load: Load) -> f64 {
 fn roomy(levels: &[LevelPoint], index: usize, x: &Scale) -> bool {
     let at = |index: usize| levels.get(index).map(|level| x.at(amount(level.load)));
     let before = index.checked_sub(1).and_then(at);
-    before.zip(at(index)).is_none_or(|(before, here)| here - before > 14.0)
+    before.zip(at(index)).is_none_or(|(before, here)| here - before > 18.0)
 }
 
 /// The chart for whoever does not see it.

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Months, NaiveTime, Utc};
 use maud::{Markup, html};
 
 use super::{
-    chart::{Scale, horizontal_grid, latency_tick, path, place, rate_tick},
+    chart::{Scale, horizontal_grid, latency_tick, path, place, rate_tick, round},
     number::{latency, tokens_per_second},
 };
 
@@ -36,6 +36,8 @@ pub enum Unit {
     Seconds,
     /// Tokens per second.
     Rate,
+    /// A share of all, 0 to 1.
+    Share,
 }
 
 impl Unit {
@@ -43,6 +45,7 @@ impl Unit {
         match self {
             Self::Seconds => latency_tick(value),
             Self::Rate => rate_tick(value),
+            Self::Share => format!("{}%", round(value * 100.0)),
         }
     }
 
@@ -50,6 +53,7 @@ impl Unit {
         match self {
             Self::Seconds => latency(value),
             Self::Rate => tokens_per_second(value),
+            Self::Share => format!("{:.1}%", value * 100.0),
         }
     }
 }
@@ -68,10 +72,10 @@ pub struct Moments<'a> {
     pub unit: Unit,
 }
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 176.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 868.0;
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 178.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 526.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 148.0;
 
@@ -94,7 +98,7 @@ pub fn time_chart(moments: &Moments<'_>) -> Markup {
             (horizontal_grid(&y, (LEFT, RIGHT), |value| moments.unit.tick(value)))
             @for (at, text) in time_ticks(moments.window) {
                 line.grid x1=(place(x.at(at as f64))) x2=(place(x.at(at as f64))) y1=(place(BOTTOM)) y2=(place(BOTTOM + 4.0)) {}
-                text.tick x=(place(x.at(at as f64))) y=(place(BOTTOM + 18.0)) text-anchor="middle" { (text) }
+                text.tick x=(place(x.at(at as f64))) y=(place(BOTTOM + 20.0)) text-anchor="middle" { (text) }
             }
             @if let Some(objective) = objective {
                 line.objective x1=(place(LEFT)) x2=(place(RIGHT)) y1=(place(y.at(objective))) y2=(place(y.at(objective))) {}
@@ -135,7 +139,7 @@ const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 /// Steps between ticks of a time axis.
-const STEPS: [i64; 19] = [
+const STEPS: [i64; 16] = [
     5_000,
     15_000,
     30_000,
@@ -152,30 +156,44 @@ const STEPS: [i64; 19] = [
     2 * DAY,
     7 * DAY,
     14 * DAY,
-    30 * DAY,
-    60 * DAY,
-    180 * DAY,
 ];
-/// Most ticks of a time axis.
-const TIME_TICKS_MAX: i64 = 9;
+/// Months between ticks of a longer axis.
+const MONTHS: [u32; 5] = [1, 2, 3, 6, 12];
+/// Most steps of a time axis: letters grow on a phone.
+const TIME_STEPS_MAX: i64 = 5;
 
 /// Round instants within a window, in UTC, with how they are written.
-fn time_ticks(Window { from, to }: Window) -> Vec<(i64, String)> {
-    let fits = |step: &&i64| (to - from) / **step <= TIME_TICKS_MAX;
-    let step = STEPS.iter().find(fits).copied().unwrap_or(365 * DAY);
-    let format = match step {
+fn time_ticks(window: Window) -> Vec<(i64, String)> {
+    let Window { from, to } = window;
+    let fits = |step: &&i64| (to - from) / **step <= TIME_STEPS_MAX;
+    let Some(step) = STEPS.iter().find(fits).copied() else { return month_ticks(window) };
+    let format = |at: i64| match step {
         _ if step < MINUTE => "%H:%M:%S",
-        _ if step < DAY => "%H:%M",
-        _ if step < 30 * DAY => "%b %-d",
-        _ => "%b %Y",
+        // Midnight says which day begins.
+        _ if step < DAY && at.rem_euclid(DAY) > 0 => "%H:%M",
+        _ => "%b %-d",
     };
     let first = from.div_euclid(step) + i64::from(from.rem_euclid(step) > 0);
     let ticks = (first..).map(|n| n * step).take_while(|at| *at <= to).take(16);
     let written = |at: i64| {
-        let text = DateTime::<Utc>::from_timestamp_millis(at).map(|at| at.format(format).to_string());
+        let text = DateTime::<Utc>::from_timestamp_millis(at).map(|time| time.format(format(at)).to_string());
         (at, text.unwrap_or_default())
     };
     ticks.map(written).collect()
+}
+
+/// The first days of months within a window.
+fn month_ticks(Window { from, to }: Window) -> Vec<(i64, String)> {
+    let fits = |months: &&u32| (to - from) / (i64::from(**months) * 30 * DAY) <= TIME_STEPS_MAX;
+    let months = MONTHS.iter().find(fits).copied().unwrap_or(60);
+    let Some(begin) = DateTime::<Utc>::from_timestamp_millis(from) else { return Vec::new() };
+    let Some(january) = begin.date_naive().with_day(1).and_then(|day| day.with_month(1)) else {
+        return Vec::new();
+    };
+    let starts = (0..).map_while(|n| january.checked_add_months(Months::new(n * months)));
+    let instants = starts.map(|day| (day.and_time(NaiveTime::MIN).and_utc().timestamp_millis(), day));
+    let within = instants.skip_while(|(at, _)| *at < from).take_while(|(at, _)| *at <= to).take(16);
+    within.map(|(at, day)| (at, day.format("%b %Y").to_string())).collect()
 }
 
 fn told(moments: &Moments<'_>) -> String {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Style;
 use crate::{
-    analysis::compare::{CellComparison, Change, Comparison, OverallChange, Verdict},
+    analysis::compare::{ALPHA, CellComparison, Change, Comparison, OverallChange, Verdict},
     archive::{Difference, LikeCell},
     cell::Load,
 };
@@ -60,7 +60,8 @@ pub fn comparison(compared: &Compared, style: Style, changed_only: bool) -> Stri
     }
     out.push('\n');
     if compared.differences.is_empty() {
-        out.push_str("same configuration, same software, same served models\n");
+        out.push_str(alike(compared));
+        out.push('\n');
     } else {
         let _ = writeln!(out, "{} settings differ:", compared.differences.len());
         for Difference { setting, before, after } in &compared.differences {
@@ -69,7 +70,7 @@ pub fn comparison(compared: &Compared, style: Style, changed_only: bool) -> Stri
     }
     let _ = writeln!(out, "\n{}\n", cells(compared, style, changed_only));
     let _ = writeln!(out, "{}", totals(compared));
-    for line in overall(&compared.comparison) {
+    for line in overall(compared) {
         let _ = writeln!(out, "{line}");
     }
     let _ = writeln!(
@@ -77,10 +78,19 @@ pub fn comparison(compared: &Compared, style: Style, changed_only: bool) -> Stri
         "difference: median of all differences between a sample after and one before, with its 95% interval; p: \
          probability of\nsuch a difference between equals (Mann-Whitney; of failures Fisher), all tests taken together \
          (Holm); effect: Cliff's delta\n(of failures Cohen's h). A verdict takes p below 0.01 and, but for failures, a change \
-         of {}% or more.",
+         of {}% or more.\nUnchanged is not equal: what the interval holds is not ruled out (`tokenprobe compare --help`).",
         compared.min_change_percent
     );
     out
+}
+
+/// What is said where no setting differs.
+pub(super) fn alike(compared: &Compared) -> &'static str {
+    if compared.before.run == compared.after.run {
+        "two parts of one run: the same configuration and software"
+    } else {
+        "same configuration, same software, same served models"
+    }
 }
 
 fn cells(compared: &Compared, style: Style, changed_only: bool) -> String {
@@ -93,7 +103,7 @@ fn cells(compared: &Compared, style: Style, changed_only: bool) -> String {
         "target",
         "model",
         "prompt",
-        "conc",
+        "load",
         "",
         "before",
         "after",
@@ -191,16 +201,18 @@ fn percent(share: Option<f64>) -> String {
 }
 
 /// What all cells taken together say, a sentence a quantity.
-pub(crate) fn overall(comparison: &Comparison<LikeCell>) -> Vec<String> {
+pub(crate) fn overall(compared: &Compared) -> Vec<String> {
+    let min_change = compared.min_change_percent;
     let told = |name: &str, change: &OverallChange| {
         let OverallChange { cells, relative, p_value, verdict } = change;
         let p = if *p_value < 1e-4 { "<0.0001".to_owned() } else { format!("{p_value:.4}") };
-        format!(
-            "{name} over {cells} cells taken together: {:+.1}%, p {p}: {}",
-            relative * 100.0,
-            verdict.as_str()
-        )
+        // Surely something, and too little to be called it.
+        let small = *verdict == Verdict::Unchanged && *p_value < ALPHA;
+        let why = if small { format!(" (less than {min_change}%)") } else { String::new() };
+        let (percent, verdict) = (relative * 100.0, verdict.as_str());
+        format!("{name} over {cells} cells taken together: {percent:+.1}%, p {p}: {verdict}{why}")
     };
+    let comparison = &compared.comparison;
     let quantities = [("TTFT", &comparison.overall_ttft), ("TPOT", &comparison.overall_tpot)];
     quantities.into_iter().filter_map(|(name, change)| Some(told(name, change.as_ref()?))).collect()
 }

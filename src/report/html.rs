@@ -136,7 +136,7 @@ fn ladder_section(record: &SweepRecord, ladder: &LadderReport) -> Markup {
             (levels_table(&caption, &rows, None, None))
             div.pair {
                 (ladder_chart(&curves))
-                (distribution("TTFT of every request, by load", &samples))
+                (distribution("Share of requests by TTFT", &samples))
             }
             (findings(&ladder.findings))
         }
@@ -186,9 +186,9 @@ pub fn comparison_body(compared: &Compared) -> Markup {
             div { dt { "before" } dd { (name(&compared.before)) } }
             div { dt { "after" } dd { (name(&compared.after)) } }
             div { dt { "verdict" } dd { (super::comparison::totals(compared)) } }
-            @for line in super::comparison::overall(&compared.comparison) { div { dt { "over all" } dd { (line) } } }
+            @for line in super::comparison::overall(compared) { div { dt { "over all" } dd { (line) } } }
         }
-        (comparison(&compared.differences, &compared.comparison.cells))
-        p.small { "A verdict takes p below 0.01 and, but for failures, a change of " (compared.min_change_percent) "% or more." }
+        (comparison(super::comparison::alike(compared), &compared.differences, &compared.comparison.cells))
+        p.small { "A verdict takes p below 0.01 and, but for failures, a change of " (compared.min_change_percent) "% or more. Unchanged is not equal: what the interval holds is not ruled out." }
     }
 }

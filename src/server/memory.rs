@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use tokio::sync::Semaphore;
 
-use crate::archive::{Store, open_existing};
+use crate::archive::{ArchiveError, Store, open_existing};
 
 /// Questions that are answered at a time: a page that is looked at by many must not take the machine from the probes.
 const READERS_MAX: usize = 2;
@@ -52,11 +52,22 @@ impl Memory {
         };
         let turn = self.0.readers.acquire().await;
         let answered = tokio::task::spawn_blocking(move || {
-            let store = open_existing(&path).map_err(|error| error.to_string())?;
+            let store = open_existing(&path).map_err(|error| why(&error))?;
             question(&store).map_err(|error| format!("the archive cannot be read: {error}"))
         });
         let answer = answered.await.unwrap_or_else(|error| Err(format!("the archive was not read: {error}")));
         drop(turn);
         answer
     }
+}
+
+/// Why an archive is not read, for whoever looks at a page: the daemon is to write it, and says in its log why it cannot.
+fn why(error: &ArchiveError) -> String {
+    if let ArchiveError::Missing(path) = error {
+        return format!(
+            "there is no archive at {}: it could not be written so far, and the log says why",
+            path.display()
+        );
+    }
+    error.to_string()
 }

@@ -198,7 +198,8 @@ fn judged(head: &CellStatus, sweep: &SweepStatus) -> (ModelState, Option<String>
     let share = f64::from(head.ok) / f64::from(head.requests.max(1));
     if share < sweep.objectives.success_ratio.unwrap_or(SUCCESS_RATIO) || head.ok == 0 {
         let worst = head.failures.iter().max_by_key(|(_, count)| **count);
-        let class = worst.map(|(class, _)| format!(", mostly {}", class.as_str())).unwrap_or_default();
+        let how = if head.failures.len() > 1 { ", mostly" } else { ":" };
+        let class = worst.map(|(class, _)| format!("{how} {}", class.as_str())).unwrap_or_default();
         let failed = head.requests.saturating_sub(head.ok);
         return (ModelState::Failing, Some(format!("{failed} of {} requests failed{class}", head.requests)));
     }

@@ -55,7 +55,7 @@ async function until(what, holds) {
 }
 
 // A page that fails the test for every word in its console and every request to elsewhere.
-async function open(browser, url, { colorScheme = "light", viewport = WIDE, javaScriptEnabled = true, quiet = true } = {}) {
+async function open(browser, url, { colorScheme = "light", viewport = WIDE, javaScriptEnabled = true, quiet = true, status = 200 } = {}) {
   const context = await browser.newContext({ colorScheme, viewport, javaScriptEnabled });
   const page = await context.newPage();
   page.complaints = [];
@@ -68,7 +68,7 @@ async function open(browser, url, { colorScheme = "light", viewport = WIDE, java
     if (new URL(request.url()).host !== new URL(url).host) page.complaints.push(`elsewhere: ${request.url()}`);
   });
   const answer = await page.goto(url);
-  assert.ok(answer.ok(), `${url}: ${answer.status()}`);
+  assert.equal(answer.status(), status, url);
   return page;
 }
 
@@ -77,7 +77,26 @@ async function close(page) {
   await page.context().close();
 }
 
-// Accessible by axe's rules, and no wider than the window.
+// Texts of charts that are cut off, or that lie over one another.
+function unreadable() {
+  const found = [];
+  for (const chart of document.querySelectorAll("svg.chart")) {
+    const frame = chart.getBoundingClientRect();
+    const texts = [...chart.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+    for (const [index, [text, box]] of texts.entries()) {
+      if (box.left < frame.left || box.right > frame.right || box.top < frame.top - 1 || box.bottom > frame.bottom) found.push(`cut off: ${text}`);
+      for (const [other, there] of texts.slice(index + 1)) {
+        const across = Math.min(box.right, there.right) - Math.max(box.left, there.left);
+        const down = Math.min(box.bottom, there.bottom) - Math.max(box.top, there.top);
+        // Boxes are higher than the letters in them.
+        if (across > 1 && down > box.height / 3) found.push(`over one another: ${text}, ${other}`);
+      }
+    }
+  }
+  return found;
+}
+
+// Accessible by axe's rules, no wider than the window, and readable.
 async function sound(page, name) {
   await page.evaluate(AXE);
   const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -85,16 +104,18 @@ async function sound(page, name) {
   assert.deepEqual(told, [], name);
   const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(content <= window, `${name}: ${content} px of content in a window of ${window} px`);
+  assert.deepEqual(await page.evaluate(unreadable), [], name);
   if (shots) await page.screenshot({ path: path.join(shots, `${name}.png`), fullPage: true });
 }
 
-// Every page in both themes and at phone width.
+// Every page in both themes, at phone width and on a wall.
 async function everywhere(browser, base, pages) {
   const looks = [
     ["light", { colorScheme: "light" }],
     ["dark", { colorScheme: "dark" }],
     ["phone", { colorScheme: "dark", viewport: PHONE }],
-    ["wall", { colorScheme: "dark", viewport: { width: 2560, height: 1440 } }],
+    ["phone-light", { colorScheme: "light", viewport: PHONE }],
+    ["wall", { colorScheme: "dark", viewport: { width: 1920, height: 1080 } }],
   ];
   for (const [look, options] of looks) {
     for (const [name, url] of Object.entries(pages)) {
@@ -156,6 +177,29 @@ const tests = {
     await close(page);
   },
 
+  async "what was measured meanwhile is shown without a reload"(browser, demo) {
+    const page = await open(browser, demo.base);
+    await page.evaluate(() => { globalThis.loadedOnce = true; });
+    const trend = page.locator(".models tr", { hasText: "chat" }).first().locator(".trend svg");
+    await trend.waitFor();
+    const before = await trend.getAttribute("aria-label");
+    await until("the trend moves", async () => (await trend.getAttribute("aria-label")) !== before);
+    assert.equal(await page.evaluate(() => globalThis.loadedOnce), true);
+    assert.match(await page.locator("#summary").textContent(), /4 +good|sweeps? running/);
+    await close(page);
+  },
+
+  async "what is not there is told"(browser, demo) {
+    const missing = { "no-model": ["model?target=chat&model=gpt-9", "There is no model gpt-9 at chat"], "no-run": ["run?id=999999", "has no run 999999"] };
+    for (const [name, [url, words]] of Object.entries(missing)) {
+      // A browser logs the answer's status itself.
+      const page = await open(browser, demo.base + url, { status: 404, quiet: false });
+      assert.ok((await page.locator("main").textContent()).includes(words), name);
+      await sound(page, name);
+      await close(page);
+    }
+  },
+
   async "everything can be done by keyboard and without script"(browser, demo) {
     const page = await open(browser, demo.base);
     await page.keyboard.press("Tab");
@@ -213,7 +257,7 @@ const tests = {
   async "a failing endpoint shows its errors and timelines"(browser) {
     const archive = path.join(scratch, "failing.db");
     const target = `[archive]\npath = "${archive}"\n[[targets]]\nname = "down"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n`;
-    const prober = await configured("failing", target + sweep("s", "down", 'every = "1d"\nrun_on_start = true'));
+    const prober = await configured("failing", target + sweep("s", "down", 'every = "1d"\nrun_on_start = true'), "--web.enable-lifecycle");
     await until("it failed", async () => (await (await fetch(`${prober.base}api/v1/failures`)).json()).failures.length > 0);
     await everywhere(browser, prober.base, { failing: "", "failing-model": "model?target=down&model=m", "failing-list": "failures" });
     const page = await open(browser, `${prober.base}failures`);
@@ -222,11 +266,30 @@ const tests = {
     await first.getByText("trace id").waitFor();
     assert.equal(await first.locator(".timeline svg").count(), 1);
     await sound(page, "failing-opened");
+    const opened = await first.getAttribute("id");
+    const listed = await page.locator("details").count();
+    await fetch(`${prober.base}api/v1/sweeps/s/run`, { method: "POST" });
+    await until("new failures are listed", async () => (await page.locator("details").count()) > listed);
+    assert.deepEqual(await page.locator("details[open]").evaluateAll((all) => all.map((one) => one.id)), [opened], "what is open stays open");
     await page.goto(`${prober.base}model?target=down&model=m`);
     assert.match(await page.locator(".levels").textContent(), /not run: /);
     await close(page);
     prober.child.kill();
     await until("it is gone", async () => prober.child.exitCode !== null || prober.child.signalCode !== null);
+  },
+
+  async "a lost archive is told of, and the rest is shown"(browser) {
+    const archive = path.join(scratch, "lost");
+    const target = `[archive]\npath = "${path.join(archive, "a.db")}"\n[[targets]]\nname = "t"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n`;
+    const prober = await configured("lost", target + sweep("s", "t", 'every = "1d"\nrun_on_start = true'));
+    await until("it failed", async () => (await (await fetch(`${prober.base}api/v1/models`)).json()).models[0].state === "failing");
+    for (const [name, url] of Object.entries({ overview: "", model: "model?target=t&model=m", failures: "failures", runs: "runs" })) {
+      const page = await open(browser, prober.base + url);
+      assert.match(await page.locator("main").textContent(), /archive|No such file/i, name);
+      await sound(page, `lost-${name}`);
+      await close(page);
+    }
+    prober.child.kill();
   },
 
   async "a prober that goes away is told of"(browser) {
@@ -254,15 +317,18 @@ const tests = {
     const page = await open(browser, prober.base);
     assert.equal(await page.locator(".models tbody tr").count(), 250);
     console.log(`    drawn in ${Date.now() - begun} ms`);
+    assert.match(await page.locator("#summary").textContent(), /\d+ failing/);
     await sound(page, "huge-light");
     await page.getByRole("searchbox").fill("endpoint-07");
     await page.getByRole("searchbox").press("Enter");
     await page.waitForURL(/find=endpoint-07/);
     assert.equal(await page.locator(".models tbody tr").count(), 5);
     await close(page);
-    const phone = await open(browser, prober.base, { viewport: PHONE });
-    await sound(phone, "huge-phone");
-    await close(phone);
+    for (const [look, options] of [["phone", { viewport: PHONE }], ["dark", { colorScheme: "dark" }]]) {
+      const page = await open(browser, prober.base, options);
+      await sound(page, `huge-${look}`);
+      await close(page);
+    }
     prober.child.kill();
   },
 };

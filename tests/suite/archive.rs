@@ -78,7 +78,12 @@ async fn a_sweep_is_kept_listed_exported_and_compared() {
     let args = ["compare", "1", "--models", "fixed,fixed+500", "--archive", file, "--fail-on", "worse"];
     let output = run(&args, &[]).await;
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-    assert!(stdout(&output).contains("worse"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("worse") && stdout(&output).contains("two parts of one run"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(stderr(&output).contains("verdict of --fail-on"), "{}", stderr(&output));
 
     let lines = run(&["history", "export", "--archive", file], &[]).await;
     let (copy, lines_file) = (dir.path().join("b.db"), dir.path().join("runs.jsonl"));

@@ -22,7 +22,7 @@ pub use distribution::Distribution;
 pub use overall::OverallChange;
 
 /// Share of comparisons of equals in which anything may be called changed.
-const ALPHA: f64 = 0.01;
+pub const ALPHA: f64 = 0.01;
 /// Smallest change of a latency or speed that is called one unless told otherwise, as a share of what it was before:
 /// two runs an hour apart differ by a few percent without anybody having changed anything.
 pub const CHANGE_MIN: f64 = 0.05;

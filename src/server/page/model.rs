@@ -164,7 +164,7 @@ fn ladder(shell: &Shell<'_>, page: &ModelPage<'_>, cells: &[&CellStatus]) -> Mar
         section.ladder {
             h2 { (grouped(first.prompt_tokens.into())) " prompt tokens " small { "sweep " (first.sweep) } }
             p { (told(known)) " " (measured(cells, sweep, shell.now)) }
-            div.pair {
+            div.curves {
                 (ladder_chart(&curves(cells, known, objective)))
                 (levels_table(&caption, &rows, shown.then_some(chosen.load()), Some(&link)))
             }
@@ -251,6 +251,7 @@ fn history(shell: &Shell<'_>, page: &ModelPage<'_>) -> Markup {
         @if moments.is_empty() {
             p.none { "No level of this cell ended in this time." }
         } @else {
+            div.charts {
             (time_chart(&Moments { title: "time to first token", window, objective: objectives.ttft_seconds, unit: Unit::Seconds, lines: vec![
                 line("faint", "P50", moments, |moment| moment.ttft_p50_seconds),
                 line("ttft", "P95", moments, |moment| moment.ttft_p95_seconds),
@@ -262,8 +263,18 @@ fn history(shell: &Shell<'_>, page: &ModelPage<'_>) -> Markup {
             (time_chart(&Moments { title: "total tokens per second", window, objective: None, unit: Unit::Rate, lines: vec![
                 line("tps", "throughput", moments, |moment| moment.throughput_tokens_per_second),
             ] }))
+            (time_chart(&Moments { title: "requests that failed", window, objective: None, unit: Unit::Share, lines: vec![
+                line("failed", "share", moments, failed),
+            ] }))
+            }
         }
     }
+}
+
+/// The share of requests that failed.
+fn failed(moment: &Moment) -> Option<f64> {
+    (moment.requests > 0)
+        .then(|| f64::from(moment.requests.saturating_sub(moment.ok)) / f64::from(moment.requests))
 }
 
 /// The window, without the emptiness before history begins, unless it was asked for.

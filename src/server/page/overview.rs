@@ -45,7 +45,7 @@ pub(in crate::server) fn overview(
     shown.sort_by_key(|model| model.state);
     let content = html! {
         h1.unseen { "Overview" }
-        div #summary data-live { (summary(models, sought)) }
+        div #summary data-live { (summary(shell, models, sought)) }
         section aria-labelledby="models-title" {
             div.title {
                 h2 #models-title { "Models" }
@@ -69,20 +69,23 @@ pub(in crate::server) fn overview(
     shell.page("Overview", ".", &content)
 }
 
-/// How many models do how well: each number leads to them.
-fn summary(models: &[ModelStatus], sought: &Sought) -> Markup {
+/// How many models do how well: each number leads to them. What runs comes along: it may be far below.
+fn summary(shell: &Shell<'_>, models: &[ModelStatus], sought: &Sought) -> Markup {
     let count = |state: ModelState| models.iter().filter(|model| model.state == state).count();
+    let running = shell.status.sweeps.iter().filter(|sweep| sweep.running).count();
     html! {
         ul.summary {
             @for state in ModelState::ALL {
                 @let chosen = sought.state == state.as_str();
                 li {
-                    a class={ "tile " (class(state)) } aria-current=[chosen.then_some("true")]
+                    // Nothing bad is no alarm.
+                    a class={ "tile " (if count(state) > 0 { class(state) } else { "idle" }) } aria-current=[chosen.then_some("true")]
                         href=(if chosen { ".".to_owned() } else { format!("?{}", query([("state", state.as_str())])) }) {
                         b { (count(state)) } " " (word(state))
                     }
                 }
             }
+            li { a.tile href="#sweeps-title" { b { (running) } " " @if running == 1 { "sweep running" } @else { "sweeps running" } } }
         }
     }
 }
@@ -119,19 +122,18 @@ fn row(model: &ModelStatus, now: DateTime<Utc>) -> Markup {
                 small { (model.target) " · " (grouped(model.prompt_tokens.into())) " tokens, " (load_words(model.load())) }
                 @if let Some(reason) = &model.reason { small.reason { (reason) } }
             }
-            td.n data-name="TTFT P95" { (measured(&model.ttft_p95_seconds, seconds, Larger::Worse, model.samples < 20)) }
-            td.n data-name="TPOT P95" { (measured(&model.tpot_p95_seconds, seconds, Larger::Worse, model.samples < 20)) }
-            td.n data-name="total TPS" { (measured(&model.throughput_tokens_per_second, tokens_per_second, Larger::Better, false)) }
-            td.trend { (sparkline(&model.trend, &trend(model))) }
-            td.n data-name="knee / safe" {
-                    (knee_and_safe(model))
-             }
-            td.when data-name="measured" { (moment(model.measured_at, now)) }
+            td.n.void[model.ttft_p95_seconds.latest.is_none()] data-name="TTFT P95" { (measured(&model.ttft_p95_seconds, seconds, Larger::Worse, model.samples < 20)) }
+            td.n.void[model.tpot_p95_seconds.latest.is_none()] data-name="TPOT P95" { (measured(&model.tpot_p95_seconds, seconds, Larger::Worse, model.samples < 20)) }
+            td.n.void[model.throughput_tokens_per_second.latest.is_none()] data-name="total TPS" { (measured(&model.throughput_tokens_per_second, tokens_per_second, Larger::Better, false)) }
+            td.trend.void[model.trend.len() < 2] data-name="TTFT trend" { (sparkline(&model.trend, &trend(model))) }
+            @let capacity = knee_and_safe(model);
+            td.n.void[capacity.is_none()] data-name="knee / safe" { (capacity.as_deref().unwrap_or("–")) }
+            td.when.void[model.measured_at.is_none()] data-name="measured" { (moment(model.measured_at, now)) }
         }
     }
 }
 
-fn knee_and_safe(model: &ModelStatus) -> String {
+fn knee_and_safe(model: &ModelStatus) -> Option<String> {
     let known = |concurrency: Option<u32>, rate: Option<f64>| {
         let rate = rate.map(|rate| format!("{rate}/s"));
         rate.or_else(|| concurrency.map(|concurrency| concurrency.to_string()))
@@ -139,10 +141,10 @@ fn knee_and_safe(model: &ModelStatus) -> String {
     let knee = known(model.knee_concurrency, model.knee_requests_per_second);
     let safe = known(model.safe_concurrency, model.safe_requests_per_second);
     if knee.is_none() && safe.is_none() {
-        return "–".into();
+        return None;
     }
     let shown = |load: Option<String>| load.unwrap_or_else(|| "–".into());
-    format!("{} / {}", shown(knee), shown(safe))
+    Some(format!("{} / {}", shown(knee), shown(safe)))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,7 +168,10 @@ fn measured(measured: &Measured, text: fn(f64) -> String, larger: Larger, low: b
         }
         @if let Some(change) = change {
             @let class = if change.abs() < 5.0 { "none" } else if (change > 0.0) == (larger == Larger::Worse) { "bad" } else { "good" };
-            small.change { span class=(class) { (format!("{change:+.0}%")) } " on last week" }
+            small.change {
+                // Not "-0%".
+                @if change.abs() < 0.5 { "as last week" } @else { span class=(class) { (format!("{change:+.0}%")) } " on last week" }
+            }
         }
     }
 }
@@ -257,15 +262,28 @@ fn budgets(budgets: &[BudgetStatus]) -> Markup {
                     @for budget in budgets {
                         @let text = if budget.unit == "cost" { |number: f64| format!("{number:.4}") } else { grouped };
                         li.bad[budget.remaining <= 0.0] {
-                            b { (budget.scope) } " " (text(budget.remaining)) " of " (text(budget.limit)) " " (budget.unit) " left this " (budget.period)
+                            b { (scope(&budget.scope)) } ": " (text(budget.remaining)) " of " (text(budget.limit)) " " (budget.unit) " left " (period(budget.period))
                             meter min="0" max=(budget.limit) value=(budget.remaining.max(0.0)) low=(budget.limit / 10.0)
-                                aria-label={ (budget.unit) " left of " (budget.scope) " this " (budget.period) } {}
+                                aria-label={ (budget.unit) " left " (period(budget.period)) " of " (scope(&budget.scope)) } {}
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// What a budget is for, as a reader says it.
+fn scope(scope: &str) -> String {
+    match scope.split_once(':') {
+        Some((kind, name)) => format!("{kind} {name}"),
+        None if scope == "all" => "all probes".into(),
+        None => scope.into(),
+    }
+}
+
+fn period(period: &str) -> String {
+    if period == "day" { "today".into() } else { format!("this {period}") }
 }
 
 fn class(state: ModelState) -> &'static str {

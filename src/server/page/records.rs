@@ -104,7 +104,7 @@ pub(in crate::server) fn configuration(shell: &Shell<'_>) -> String {
     let sweeps = configuration.get("sweeps").and_then(serde_json::Value::as_array);
     let content = html! {
         h1 { "Configuration" }
-        p.small { "As it is in force; credentials are never shown." }
+        p.small { "As the file says it; flags come on top. Credentials are never shown." }
         @for name in ["server", "archive", "budget"] {
             @if let Some(part) = configuration.get(name) { h2 { (name) } (settings(name, part)) }
         }

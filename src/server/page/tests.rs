@@ -7,7 +7,7 @@ use crate::{
     html::Window,
     server::{
         CellStatus, Progress, Readiness, Status,
-        models::{ModelState, models},
+        models::{ModelState, ModelStatus, models},
         tests::{cell, now, status, summary},
     },
 };
@@ -48,6 +48,18 @@ fn the_front_page_shows_every_model_and_sweep() {
 }
 
 #[test]
+fn what_hardly_changed_is_as_last_week() {
+    let status = status();
+    let mut models = models(&status);
+    let told = |models: &[ModelStatus]| text(&overview(&shell(&status), models, &Sought::default(), None));
+    for (share, words) in [(1.001, "as last week"), (0.999, "as last week"), (1.25, "-20% on last week")] {
+        let ttft = &mut models[0].ttft_p95_seconds;
+        ttft.last_week = ttft.latest.map(|latest| latest * share);
+        assert!(told(&models).contains(words), "{share}: {}", told(&models));
+    }
+}
+
+#[test]
 fn a_models_page_shows_its_ladders_and_history() {
     let moment = |hours: i64, ttft: f64| Moment {
         at: (now() - TimeDelta::hours(hours)).timestamp_millis(),
@@ -62,7 +74,7 @@ fn a_models_page_shows_its_ladders_and_history() {
     };
     let page = of_model(&status(), "level=8", vec![moment(5, 0.2), moment(3, 0.25), moment(1, 0.21)]);
     insta::assert_snapshot!(text(&page));
-    assert_eq!(page.matches("<svg class=\"chart").count(), 4);
+    assert_eq!(page.matches("<svg class=\"chart").count(), 5);
     assert!(of_model(&status(), "level=8", Vec::new()).contains("No level of this cell ended in this time."));
 }
 
@@ -104,7 +116,7 @@ fn a_model_is_as_its_lightest_level_is() {
     status.sweeps[0].objectives.ttft_seconds = None;
     assert_eq!(state(&status), (ModelState::Good, None));
     status.sweeps[0].objectives.success_ratio = None;
-    let failing = Some("2 of 42 requests failed, mostly rate_limited".to_owned());
+    let failing = Some("2 of 42 requests failed: rate_limited".to_owned());
     assert_eq!(state(&status), (ModelState::Failing, failing));
     status.cells[0] = CellStatus::left_out(&cell(), "auth at concurrency 1".into());
     assert_eq!(state(&status), (ModelState::Failing, Some("not run: auth at concurrency 1".into())));
