@@ -4,7 +4,12 @@
 //! this awaited by the layers above in their own task, every chunk would pass through each of them, and their state has
 //! left the caches since the chunk before.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -57,19 +62,32 @@ impl Reading {
         let (mut due, mut deadline) = reply.due(timeouts);
         let mut alarm_at = due;
         let mut alarm = pin!(sleep_until(t0 + alarm_at));
+        // The alarm wakes this task once it was asked. To ask again after every chunk would cost as much as to decode it: only
+        // a task that was woken and finds nothing to read has reason to.
+        let mut asked = false;
         loop {
-            let frame = tokio::select! {
-                biased;
-                frame = connection.drive(body.frame()) => frame,
-                () = alarm.as_mut() => {
-                    // The alarm is moved forward lazily: it may have been set for a deadline long met.
-                    if t0.elapsed() >= due {
-                        return (due, Ending::Deadline(deadline));
+            let frame = {
+                let mut next = pin!(connection.drive(body.frame()));
+                let mut woken = false;
+                poll_fn(|cx| match next.as_mut().poll(cx) {
+                    Poll::Ready(frame) => Poll::Ready(Some(frame)),
+                    Poll::Pending if std::mem::replace(&mut woken, true) || !asked => {
+                        asked = true;
+                        alarm.as_mut().poll(cx).map(|()| None)
                     }
-                    alarm_at = due;
-                    alarm.as_mut().reset(t0 + alarm_at);
-                    continue;
+                    Poll::Pending => Poll::Pending,
+                })
+                .await
+            };
+            let Some(frame) = frame else {
+                // The alarm is moved forward lazily: it may have been set for a deadline long met.
+                if t0.elapsed() >= due {
+                    return (due, Ending::Deadline(deadline));
                 }
+                alarm_at = due;
+                alarm.as_mut().reset(t0 + alarm_at);
+                asked = false;
+                continue;
             };
             // The stamp comes first: it was taken when the read returned, before anything was parsed.
             let at = connection.last_read().saturating_duration_since(t0);
@@ -92,7 +110,10 @@ impl Reading {
             if due < alarm_at {
                 alarm_at = due;
                 alarm.as_mut().reset(t0 + alarm_at);
+                asked = false;
             }
+            // It may have rung along with this chunk, and does so but once.
+            asked &= at < alarm_at;
         }
     }
 }

@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Map;
 use tokenprobe::{
     config::{BaseUrl, ConnectionPolicy, HttpVersion, Redactor, Target},
-    measurement::{ConnectionUse, Flag, Measurement},
+    measurement::{ConnectionUse, FailureClass, Flag, Measurement},
     probe::{Endpoint, Lane, Shot, TraceId},
     protocol::{Ask, MaxTokensField, Protocol, Timeouts},
 };
@@ -106,6 +106,18 @@ fn lane(target: Target) -> Lane {
 }
 
 async fn probe(lane: &mut Lane) -> Measurement {
+    let second = Duration::from_secs;
+    let timeouts = Timeouts {
+        connect: second(5),
+        headers: second(5),
+        first_token: second(5),
+        stall: second(5),
+        total: second(10),
+    };
+    probe_within(lane, timeouts).await
+}
+
+async fn probe_within(lane: &mut Lane, timeouts: Timeouts) -> Measurement {
     let shot = Shot {
         ask: Ask {
             model: "org/model:free",
@@ -116,13 +128,7 @@ async fn probe(lane: &mut Lane) -> Measurement {
             include_usage: false,
             extra_body: &Map::new(),
         },
-        timeouts: Timeouts {
-            connect: Duration::from_secs(5),
-            headers: Duration::from_secs(5),
-            first_token: Duration::from_secs(5),
-            stall: Duration::from_secs(5),
-            total: Duration::from_secs(10),
-        },
+        timeouts,
         keep_text: true,
         gap_bounds: Arc::from([1.0]),
         trace_id: TraceId::random(),
@@ -257,6 +263,55 @@ async fn events_that_came_in_one_read_share_its_time_however_they_were_cut_into_
     assert_eq!((measurement.tokens.chunks, measurement.tokens.reads), (10, 1));
     assert!(measurement.flags.contains(&Flag::Burst));
     assert_eq!(measurement.time_per_output_token(), None, "ten tokens in one read have no time between them");
+}
+
+/// Sends a token a millisecond for a while, and then nothing more.
+async fn fades_away(mut socket: TcpStream, tokens: u64) {
+    let _ = socket.read(&mut [0; 4096]).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let token = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+    let mut beat = tokio::time::interval(Duration::from_millis(1));
+    for piece in std::iter::once(head).chain((0..tokens).map(|_| token)) {
+        beat.tick().await;
+        if socket.write_all(piece.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+    let _ = socket.read(&mut [0; 16]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_falls_silent_just_when_a_deadline_is_looked_at_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut streams = JoinSet::new();
+        // The alarm is set for 40 ms after the headers, and moved only when it has rung.
+        for tokens in (20..100).cycle() {
+            let (socket, _) = listener.accept().await.unwrap();
+            streams.spawn(fades_away(socket, tokens));
+        }
+    });
+    let millis = Duration::from_millis;
+    let timeouts = Timeouts {
+        connect: millis(10_000),
+        headers: millis(10_000),
+        first_token: millis(10_000),
+        stall: millis(40),
+        total: millis(30_000),
+    };
+    let mut probes = JoinSet::new();
+    for _ in 0..320 {
+        let mut lane = lane(target(&url));
+        probes.spawn(async move { probe_within(&mut lane, timeouts).await });
+    }
+    // One that misses its alarm waits for ever.
+    let ended = tokio::time::timeout(Duration::from_secs(60), probes.join_all()).await.unwrap();
+    for measurement in ended {
+        let failure = measurement.outcome.failure().unwrap();
+        assert_eq!((failure.class, failure.subclass.as_deref()), (FailureClass::Timeout, Some("stall")));
+    }
 }
 
 #[tokio::test]
