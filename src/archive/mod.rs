@@ -40,7 +40,7 @@ pub use self::{
     recall::{Recalled, RecalledCell, RecalledLadder, RecalledSweep},
     recorder::Recorder,
     row::{Entry, LadderRow, LevelRow, ProbeRow, RunRow, Spread},
-    schema::{ArchiveError, open, open_existing},
+    schema::{ArchiveError, is_of_others, open, open_existing},
     select::{SelectError, Selector, baseline_name},
     sketch::Sketch,
     store::Store,

@@ -29,8 +29,8 @@ pub enum ArchiveError {
     Missing(PathBuf),
     /// The file is a SQLite file of something else.
     Foreign(PathBuf),
-    /// The file is a text.
-    Text(PathBuf),
+    /// The file never was one of SQLite.
+    Other(PathBuf),
     /// The file was written by a newer program.
     Newer {
         /// Which.
@@ -51,7 +51,7 @@ pub fn open_existing(path: &Path) -> Result<Store, ArchiveError> {
         return Err(ArchiveError::Missing(path.to_owned()));
     }
     if is_text(path) {
-        return Err(ArchiveError::Text(path.to_owned()));
+        return Err(ArchiveError::Other(path.to_owned()));
     }
     let sqlite = |error| ArchiveError::Sqlite(path.to_owned(), error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -70,7 +70,7 @@ pub fn open_existing(path: &Path) -> Result<Store, ArchiveError> {
 /// The file cannot be written, or is something else.
 pub fn open(path: &Path) -> Result<Store, ArchiveError> {
     if is_text(path) {
-        return Err(ArchiveError::Text(path.to_owned()));
+        return Err(ArchiveError::Other(path.to_owned()));
     }
     let sqlite = |error| ArchiveError::Sqlite(path.to_owned(), error);
     let flags =
@@ -100,6 +100,21 @@ pub(super) fn is_text(path: &Path) -> bool {
     // The last character may be cut.
     let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     read.is_ok() && !head.is_empty() && text.len() + 4 > head.len() && text.chars().all(is_plain)
+}
+
+/// Whether a file that no daemon kept its archive in begins as none of SQLite's does. One that was broken later has the
+/// claim beside it that its daemon made, or its log, and is no stranger's.
+#[must_use]
+pub fn is_of_others(path: &Path) -> bool {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        Path::new(&name).exists()
+    };
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head));
+    read.is_ok() && !head.is_empty() && head != MAGIC && !beside(".lock") && !beside("-wal")
 }
 
 /// The version of a file that is ours or empty.
@@ -156,8 +171,12 @@ impl fmt::Display for ArchiveError {
                 "there is no archive {}; name one with --archive, or set path in [archive] and let tokenprobe run",
                 path.display()
             ),
-            Self::Text(path) => {
-                write!(f, "{} is a text file, and no archive of tokenprobe; name another", path.display())
+            Self::Other(path) => {
+                write!(
+                    f,
+                    "{} is a file of something else, and no archive of tokenprobe; name another",
+                    path.display()
+                )
             }
             Self::Foreign(path) => {
                 write!(f, "{} is a SQLite file, but no archive of tokenprobe; name another", path.display())

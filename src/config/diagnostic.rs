@@ -99,7 +99,8 @@ impl Notes {
         problems.dedup();
         let left_out = problems.len().saturating_sub(PROBLEMS_MAX);
         problems.truncate(PROBLEMS_MAX);
-        let masks = self.masks.into_inner();
+        let mut masks = self.masks.into_inner();
+        masks.extend(doubtful_lines(text));
         let mut problems: Vec<_> =
             problems.into_iter().map(|(at, message)| locate(text, &masks, &at, &message)).collect();
         if left_out > 0 {
@@ -216,42 +217,62 @@ fn userinfo_spans(source: &str, line_start: usize) -> Vec<Range<usize>> {
 }
 
 /// In a file that does not parse: everything behind `=` on lines that look like credentials, and on any other line what
-/// is quoted or goes on from a line before, if it is long enough to be one.
+/// is long enough to be one.
 fn suspicious_lines(text: &str) -> Vec<Range<usize>> {
     const WORDS: [&str; 8] = ["key", "header", "auth", "token", "secret", "bearer", "pass", "cookie"];
-    let mut spans = Vec::new();
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let lower = line.to_ascii_lowercase();
+    each_line(text, |line| {
         let equals = line.find('=');
+        let lower = line.to_ascii_lowercase();
         if WORDS.iter().any(|word| lower.contains(word)) {
-            spans.push(start + equals.map_or(0, |equals| equals + 1)..start + line.len());
-        } else if equals.is_some() || line.trim_start().starts_with('[') {
-            let quoted = quoted_spans(line).into_iter();
-            spans.extend(quoted.map(|span| start + span.start..start + span.end));
-        } else if line.trim().len() >= SECRET_BYTES_MIN {
-            spans.push(start..start + line.len());
+            return std::iter::once(equals.map_or(0, |equals| equals + 1)..line.len()).collect();
         }
+        // A line without is a table's name, or goes on from the one before.
+        match equals {
+            Some(equals) => long_values(line, equals + 1),
+            None if line.trim_start().starts_with('[') => long_values(line, 0),
+            None => std::iter::once(0..line.len()).collect(),
+        }
+    })
+}
+
+/// In a file that parses: long values on lines whose keys may hold credentials in any form, right or wrong.
+fn doubtful_lines(text: &str) -> Vec<Range<usize>> {
+    const KEYS: [&str; 4] = ["query", "extra_headers", "extra_body", "token_command"];
+    each_line(text, |line| match line.find('=') {
+        Some(equals) if KEYS.iter().any(|key| line.contains(key)) => long_values(line, equals + 1),
+        _ => Vec::new(),
+    })
+}
+
+/// The spans of all lines, as places in the text.
+fn each_line(text: &str, spans: impl Fn(&str) -> Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let lines = text.split_inclusive('\n').flat_map(|line| {
+        let line_start = start;
         start += line.len();
-    }
-    spans
+        spans(line).into_iter().map(move |span| line_start + span.start..line_start + span.end)
+    });
+    lines.collect()
 }
 
 /// Shorter texts are no credentials.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// What stands between quotation marks, or between the last one and the end.
-fn quoted_spans(line: &str) -> Vec<Range<usize>> {
+/// What stands together behind a place, quoted or not, if it is that long and no key.
+fn long_values(line: &str, from: usize) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    let mut from = 0;
-    while let Some(open) = line.get(from..).and_then(|rest| rest.find(['"', '\''])).map(|at| from + at) {
-        let mark = line.get(open..=open).unwrap_or("\"");
-        let inside = open + 1;
-        let close = line.get(inside..).and_then(|rest| rest.find(mark)).map_or(line.len(), |at| inside + at);
-        if close - inside >= SECRET_BYTES_MIN {
-            spans.push(inside..close);
+    let mut at = from;
+    for piece in line
+        .get(from..)
+        .unwrap_or_default()
+        .split_inclusive(|c: char| c.is_whitespace() || ",{}[]".contains(c))
+    {
+        let value = piece.trim_end_matches(|c: char| c.is_whitespace() || ",{}[]".contains(c));
+        let next = line.get(at + piece.len()..).unwrap_or_default().trim_start();
+        if value.len() >= SECRET_BYTES_MIN && !next.starts_with('=') {
+            spans.push(at..at + value.len());
         }
-        from = close + 1;
+        at += piece.len();
     }
     spans
 }

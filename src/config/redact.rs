@@ -71,8 +71,14 @@ fn guises(secret: &str) -> impl Iterator<Item = String> {
     let json = serde_json::to_string(secret).unwrap_or_default();
     let form: String = form_urlencoded::byte_serialize(secret.as_bytes()).collect();
     let percent = utf8_percent_encode(secret, NON_ALPHANUMERIC).to_string();
+    // Whoever follows the standard of OAuth 2 writes the secret as in a form first.
+    let bases = [secret.to_owned(), form.clone(), percent.clone()];
+    let encoded = bases.into_iter().flat_map(|base| {
+        let letters: Vec<_> = (0..3).filter_map(|before| within_base64(&base, before)).collect();
+        letters
+    });
     let plain = [secret.escape_default().to_string(), json.trim_matches('"').to_owned(), form, percent];
-    plain.into_iter().chain((0..3).filter_map(|before| within_base64(secret, before)))
+    plain.into_iter().chain(encoded)
 }
 
 /// The letters that stand for a secret alone when so many bytes (0 to 2) come before it in a group of three.

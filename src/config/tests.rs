@@ -202,6 +202,13 @@ fn a_file_that_is_no_toml_is_told_without_its_secrets() {
         format!("[targets.query]\nsubscription = \"{secret}\" x\n"),
         format!("[targets.extra_body]\nuser = '{secret}\n"),
         format!("key = {secret}\n"),
+        format!("query={{k={secret}}}\n"),
+        format!("[targets.query]\nk={secret}\n"),
+        format!("[targets.query]\nk=\"a\\\"{secret}\" x\n"),
+        format!("[[targets]]\nquery = \"{secret}\"\n"),
+        format!("[[targets]]\nextra_headers = [\"{secret}\"]\n"),
+        format!("[[targets]]\nextra_body = \"{secret}\"\n"),
+        format!("[[targets]]\ntoken_command = {{ command = [\"nonexist\", \"{secret}\"], x = 1 }}\n"),
     ] {
         let error = parse(&text).unwrap_err().to_string();
         assert!(!error.contains("sk-canary"), "{error}");

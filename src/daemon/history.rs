@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::observer::Observer;
 use crate::{
-    archive::{ArchiveError, Keeper, Owner, Recalled, Standing},
+    archive::{ArchiveError, Keeper, Owner, Recalled, Standing, is_of_others},
     budget::{Governor, Spent},
     config::{Config, Redactor, Sweep},
     sweep::{Event, Fleet, Remembered, SweepResult},
@@ -47,6 +47,9 @@ impl History {
         fleet: &Fleet,
     ) -> Result<Self, String> {
         let path = config.archive.path.clone();
+        if let Some(path) = path.as_ref().filter(|path| is_of_others(path)) {
+            return Err(format!("[archive] path: {}", ArchiveError::Other(path.clone())));
+        }
         let owner = path.as_deref().map(Owner::claim).transpose()?.flatten();
         let mut paused = BTreeSet::new();
         if let Some(path) = &path {
@@ -58,7 +61,7 @@ impl History {
                     paused = recalled.noted(PAUSED);
                 }
                 // Nobody's text is written over, and nobody's mistake found out days later.
-                Err(error @ ArchiveError::Text(_)) => return Err(format!("[archive] path: {error}")),
+                Err(error @ ArchiveError::Other(_)) => return Err(format!("[archive] path: {error}")),
                 Err(error) => tracing::error!(%error, "earlier measurements are not shown"),
             }
         }

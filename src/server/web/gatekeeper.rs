@@ -27,9 +27,9 @@ const REMEMBERED_MAX: usize = 256;
 
 /// Hashes computed at a time, over all connections.
 static HASHING: Semaphore = Semaphore::const_new(1);
-/// Requests that wait for one or have it. Whoever comes when there are more is turned away at once: a flood of wrong
-/// passwords would hold all connections, and with them those that need no password.
-static SEATS: Semaphore = Semaphore::const_new(8);
+/// Requests that wait for one or have it, in the order in which they came. Whoever comes when there are more is turned away
+/// at once: a flood of wrong passwords would hold all connections, and with them those that need no password.
+static SEATS: Semaphore = Semaphore::const_new(64);
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
