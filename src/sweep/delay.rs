@@ -1,15 +1,21 @@
 //! The prober's own delay, measured while it probes, and whether a level's numbers can be trusted in spite of it.
 //!
 //! A probe's stamps are taken when its task runs. If the runtime or the machine is busy, every stamp is late by
-//! about as much as this module's own timer is.
+//! about as much as this module's own task is.
+//!
+//! The clock that wakes it is a thread of its own: a timer of the runtime that is due soon would have the kernel set up and
+//! take down an alarm around every chunk.
 
-use std::{sync::Arc, thread, time::Duration};
-
-use tokio::{
-    sync::oneshot,
-    task::JoinSet,
-    time::{Instant, sleep_until},
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self as threads, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
 };
+
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::kept_waiting::KeptWaiting;
 use crate::measurement::GapSketch;
@@ -28,7 +34,9 @@ pub const DELAY_BOUNDS: [f64; 18] = [
 /// and needs enough samples. No divisors of anything a server does.
 const PERIOD_MIN: Duration = Duration::from_millis(7);
 const PERIOD_MAX: Duration = Duration::from_millis(47);
-/// tokio's timer rounds up to its millisecond tick: up to that much is no delay.
+/// Ticks that wait for the task's turn: more than there are in seconds.
+const TICKS_MAX: usize = 1024;
+/// tokio's timer, by which requests leave that are due, rounds up to its millisecond tick: up to that much is no delay.
 const TIMER_GRANULARITY: Duration = Duration::from_millis(1);
 /// A level is saturated when the delay is more than this share of its median time to first token ...
 const SHARE_MAX: f64 = 0.05;
@@ -38,7 +46,7 @@ const DELAY_MIN: Duration = Duration::from_millis(5);
 /// A running watch, in a task of its own: scheduled as the probes are, by the same threads.
 pub(super) struct Watch {
     task: JoinSet<GapSketch>,
-    end: oneshot::Sender<()>,
+    end: threads::Sender<()>,
     started: Instant,
     before: Option<KeptWaiting>,
 }
@@ -50,7 +58,7 @@ const SERVED: (f64, f64) = (0.95, 1.0);
 
 /// What a watch saw.
 pub(super) struct Delays {
-    /// How late the timer fired.
+    /// How long after it was due the task had its turn.
     pub(super) sampled: GapSketch,
     /// Whether others had the cores; `false` where the kernel does not say.
     starved: bool,
@@ -59,10 +67,15 @@ pub(super) struct Delays {
 impl Watch {
     /// Watches over a level with so many streams.
     pub(super) fn start(streams: u32) -> Self {
-        let (end, ended) = oneshot::channel();
-        let mut task = JoinSet::new();
+        let (end, ended) = threads::channel();
+        let (ticks, due) = mpsc::channel(TICKS_MAX);
         let period = (PERIOD_MAX / streams.max(1)).max(PERIOD_MIN);
-        task.spawn(watch(period, ended));
+        let clock = thread::Builder::new().name("delay".into());
+        if let Err(error) = clock.spawn(move || tick(period, &ended, &ticks)) {
+            tracing::warn!(%error, "no thread is to be had: whether the prober itself is too slow is not known");
+        }
+        let mut task = JoinSet::new();
+        task.spawn(watch(due));
         Self { task, end, started: Instant::now(), before: KeptWaiting::read() }
     }
 
@@ -98,16 +111,24 @@ impl Delays {
     }
 }
 
-async fn watch(period: Duration, mut ended: oneshot::Receiver<()>) -> GapSketch {
-    let mut delays = sketch();
+/// Says when a turn was due, again and again, until `ended` has no other end.
+fn tick(period: Duration, ended: &threads::Receiver<()>, ticks: &mpsc::Sender<Instant>) {
     loop {
         let due = Instant::now() + period;
-        tokio::select! {
-            biased;
-            () = sleep_until(due) => delays.record(due.elapsed().saturating_sub(TIMER_GRANULARITY)),
-            _ = &mut ended => return delays,
+        if ended.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
+            return;
         }
+        // When there is no room, those that wait say enough.
+        let _ = ticks.try_send(due);
     }
+}
+
+async fn watch(mut due: mpsc::Receiver<Instant>) -> GapSketch {
+    let mut delays = sketch();
+    while let Some(due) = due.recv().await {
+        delays.record(due.elapsed());
+    }
+    delays
 }
 
 /// An empty sketch with the delay histogram's bounds.
