@@ -18,11 +18,16 @@ impl Owner {
     /// # Errors
     /// Another process has it: one line that says what to do.
     pub fn claim(archive: &Path) -> Result<Option<Self>, String> {
-        let path = note_beside(archive);
+        // However the file is reached, it is one file.
+        let path = note_beside(&resolved(archive));
+        if std::fs::metadata(&path).is_ok_and(|note| !note.is_file()) {
+            tracing::warn!(file = %path.display(), "no file: the archive is not claimed");
+            return Ok(None);
+        }
         let file = match OpenOptions::new().create(true).append(true).open(&path) {
             Ok(file) => file,
             Err(error) => {
-                tracing::debug!(%error, file = %path.display(), "the archive is not claimed");
+                tracing::warn!(%error, file = %path.display(), "the archive is not claimed");
                 return Ok(None);
             }
         };
@@ -38,6 +43,13 @@ impl Owner {
             }
         }
     }
+}
+
+/// Where a file is, or will be, whatever links lead there.
+fn resolved(archive: &Path) -> PathBuf {
+    let parent = archive.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let in_parent = || Some(parent.canonicalize().ok()?.join(archive.file_name()?));
+    archive.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| archive.to_owned())
 }
 
 fn note_beside(archive: &Path) -> PathBuf {

@@ -1,8 +1,9 @@
 //! Going over to another configuration: all of it, or nothing. Sweeps that run end on their old plan.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
+use tokio::time::timeout;
 
 use super::{Source, state::State};
 use crate::{
@@ -10,6 +11,9 @@ use crate::{
     probe::Endpoint,
     sweep::{Fleet, Prepared},
 };
+
+/// Nothing starts or stops meanwhile, so a file system that hangs is not waited for.
+const LOADING_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl State {
     /// Takes over a new configuration as a whole, or keeps the old one and says so.
@@ -19,13 +23,19 @@ impl State {
         };
         let (before, shard) = (self.fleet.clone(), self.shard);
         // Reading files and certificates must not hold up the loop's tasks.
-        let loaded = tokio::task::spawn_blocking(move || {
+        let loading = tokio::task::spawn_blocking(move || {
+            if !std::fs::metadata(&path).is_ok_and(|found| found.is_file()) {
+                // A pipe would keep whoever opens it.
+                return Err(format!("{} is not there, or no regular file", path.display()));
+            }
             let config = Config::load(&path).map_err(|error| error.to_string())?.of_shard(shard);
             let fleet = fleet(&config, &before)?;
             Ok((config, fleet))
-        })
-        .await
-        .unwrap_or_else(|error| Err(error.to_string()));
+        });
+        let loaded = match timeout(LOADING_TIMEOUT, loading).await {
+            Ok(loaded) => loaded.unwrap_or_else(|error| Err(error.to_string())),
+            Err(_) => Err(format!("it could not be read within {LOADING_TIMEOUT:?}: a file it names hangs")),
+        };
         match loaded {
             Ok((config, fleet)) => {
                 self.take_over(config, fleet);

@@ -128,6 +128,14 @@ pub(super) fn from_another_site(headers: &HeaderMap) -> bool {
     // Browsers say that of encrypted pages and of this machine's only; of any, which page has sent a form.
     let Some(origin) = text("origin") else { return false };
     let place = origin.strip_prefix(b"http://").or(origin.strip_prefix(b"https://"));
-    let asked = [text("host"), text("x-forwarded-host")];
-    place.is_none_or(|place| !asked.into_iter().flatten().any(|host| host.eq_ignore_ascii_case(place)))
+    // Of several proxies each adds what it was asked for.
+    let forwarded =
+        text("x-forwarded-host").unwrap_or_default().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let mut asked = text("host").into_iter().chain(forwarded);
+    place.is_none_or(|place| !asked.any(|host| bare(host).eq_ignore_ascii_case(bare(place))))
+}
+
+/// A host without the port that goes without saying.
+fn bare(host: &[u8]) -> &[u8] {
+    host.strip_suffix(b":80").or(host.strip_suffix(b":443")).unwrap_or(host)
 }

@@ -153,7 +153,9 @@ async fn a_page_of_another_site_cannot_reload() {
         assert_eq!(response.status(), StatusCode::FORBIDDEN, "{headers:?}");
     }
     // The daemon is not there in this test: what gets through to it finds nobody.
-    let own: [&[(&str, &str)]; 3] = [
+    let own: [&[(&str, &str)]; 5] = [
+        &[("origin", "http://prober"), ("host", "prober:80")],
+        &[("origin", "https://probe.example"), ("host", "a"), ("x-forwarded-host", "probe.example, inner")],
         &[("origin", "http://10.0.0.5:9877"), ("host", "10.0.0.5:9877")],
         &[("sec-fetch-site", "same-origin"), ("origin", "https://probe.example"), ("host", "10.0.0.5:9877")],
         &[
