@@ -5,8 +5,8 @@
 //! wrong is part of the measurement.
 //!
 //! Top down: [`Lane`] (one worker's connection and its probes) <- `http` (one connection) <- `connect` (dial)
-//! <- `stamped` (socket), `reading` (an answer's body), with `bell` for wake-ups and `trust` for certificates. `catalogue` and `scrape` ask, outside
-//! of any measurement, which models there are and what the engine says of itself.
+//! <- `stamped` (socket), `reading` (an answer's body), with `bell` for wake-ups and `trust` for certificates. `catalogue`
+//! and `scrape` ask, outside of any measurement, which models there are and what the engine says of itself.
 
 mod awake;
 mod bell;
