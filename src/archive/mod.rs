@@ -4,7 +4,7 @@
 //! ([`Archive`]);
 //! [`Store`] is the file: written by that thread, read by `history`, `compare` and the daemon's start. Nothing here
 //! makes a probe or the daemon's loop wait: a queue that is full or a file that cannot be written costs history, is
-//! counted, and heals.
+//! counted, and heals. Only what a level may come to is waited for, for two seconds at most, before it is spent.
 
 mod details;
 mod exchange;

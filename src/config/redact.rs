@@ -2,7 +2,10 @@
 //!
 //! Knows only the values; where a text goes is the caller's business.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -19,25 +22,35 @@ mod tests;
 #[derive(Debug, Clone, Default)]
 pub struct Redactor {
     secrets: Vec<Secret>,
+    /// Made anew when a secret was replaced: every probe is redacted.
+    needles: Arc<Mutex<Needles>>,
+}
+
+/// What to look for, and of which generation of the secrets.
+#[derive(Debug, Clone, Default)]
+struct Needles {
+    generation: Option<u64>,
+    all: Arc<[SecretString]>,
 }
 
 impl Redactor {
     /// A redactor of these secrets.
     #[must_use]
     pub fn new(secrets: Vec<Secret>) -> Self {
-        Self { secrets }
+        Self { secrets, needles: Arc::default() }
     }
 
     /// The text without secrets.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut clean = Cow::Borrowed(text);
-        for needle in self.needles() {
+        let is_cut = text.contains(CUT);
+        for needle in self.needles().iter() {
             let needle = needle.expose_secret();
             if clean.contains(needle) {
                 clean = Cow::Owned(clean.replace(needle, REDACTED));
             }
-            if let Some(cleaner) = without_beginning(&clean, needle) {
+            if let Some(cleaner) = is_cut.then(|| without_beginning(&clean, needle)).flatten() {
                 clean = Cow::Owned(cleaner);
             }
         }
@@ -48,7 +61,16 @@ impl Redactor {
     }
 
     /// What to look for, the longest first so that no part of a longer one is left standing.
-    fn needles(&self) -> Vec<SecretString> {
+    fn needles(&self) -> Arc<[SecretString]> {
+        let generation = Some(self.secrets.iter().map(Secret::generation).sum());
+        let mut known = self.needles.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.generation != generation {
+            *known = Needles { generation, all: self.make_needles().into() };
+        }
+        known.all.clone()
+    }
+
+    fn make_needles(&self) -> Vec<SecretString> {
         let mut needles = Vec::new();
         for secret in &self.secrets {
             let (values, chars_min) = secret.values();
@@ -59,7 +81,10 @@ impl Redactor {
                 }
             }
         }
-        needles.sort_by_key(|needle| std::cmp::Reverse(needle.expose_secret().len()));
+        needles.sort_by(|one, other| {
+            let (one, other) = (one.expose_secret(), other.expose_secret());
+            other.len().cmp(&one.len()).then_with(|| one.cmp(other))
+        });
         needles.dedup_by(|one, other| one.expose_secret() == other.expose_secret());
         needles
     }

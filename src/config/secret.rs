@@ -65,6 +65,8 @@ enum Source {
 struct Held {
     value: SecretString,
     former: Vec<SecretString>,
+    /// How often the value was replaced.
+    generation: u64,
     stamp: Option<Stamp>,
     padded: bool,
     /// Whether the file could not be used when it was last looked at, which was told.
@@ -130,6 +132,7 @@ impl Secret {
         let held = Held {
             value: SecretString::default(),
             former: Vec::new(),
+            generation: 0,
             stamp: None,
             padded: false,
             lost: false,
@@ -189,6 +192,11 @@ impl Secret {
         (values.collect(), if self.0.sensitive { SENSITIVE_CHARS_MIN } else { PLAIN_CHARS_MIN })
     }
 
+    /// Changes whenever [`Self::values`] do.
+    pub(super) fn generation(&self) -> u64 {
+        self.held().generation
+    }
+
     fn with(source: Source, held: Held, sensitive: bool) -> Self {
         Self(Arc::new(Inner { source, held: Mutex::new(held), sensitive }))
     }
@@ -214,6 +222,7 @@ impl Held {
         (!value.is_empty()).then(|| Self {
             value: SecretString::from(value),
             former: Vec::new(),
+            generation: 0,
             stamp,
             padded,
             lost: false,
@@ -242,6 +251,7 @@ impl Held {
         }
         self.former.insert(0, std::mem::replace(&mut self.value, fresh));
         self.former.truncate(FORMER_VALUES_MAX);
+        self.generation += 1;
     }
 }
 

@@ -40,6 +40,18 @@ fn secrets_in_other_guises_are_replaced() {
 }
 
 #[test]
+fn a_secret_that_is_renewed_is_known_at_once() {
+    let token = Secret::issued();
+    let redactor = Redactor::new(vec![token.clone()]);
+    for value in ["issued-0001", "issued-0002"] {
+        assert_eq!(redactor.redact(value), value);
+        token.renew(value);
+        assert_eq!(redactor.redact(value), REDACTED);
+    }
+    assert_eq!(redactor.redact("issued-0001 issued-0002"), "[redacted] [redacted]");
+}
+
+#[test]
 fn what_is_left_of_a_secret_that_was_cut_is_replaced() {
     check(&["sk-12345"], "wrong key sk-123… (check it)", "wrong key [redacted]… (check it)");
     check(&["sk-12345"], "sk-… a… sk-12345", "sk-… a… [redacted]");
